@@ -61,26 +61,38 @@ func (f *fixture) due(took, delay time.Duration) {
 	}
 }
 
+// nowAndLate claims and acks the message now, which is due at start, and late, which is due delayed later:
+// on a machine so slow that both are due in any order. It returns the latter.
+func (f *fixture) nowAndLate(b backend.Backend, start time.Time) (late *backend.Delivery, took time.Duration) {
+	f.Helper()
+	for n := range 2 {
+		d, after := f.next(b, start)
+		f.ack(b, d)
+		if string(d.Data) == "now" && (n == 0 || late != nil) {
+			continue
+		}
+		if string(d.Data) != "late" || late != nil {
+			f.Fatalf("after %s came %q", after, d.Data)
+		}
+		f.due(after, delayed)
+		late, took = d, after
+	}
+	return late, took
+}
+
 func delayKept(f *fixture) {
 	a, b := f.two()
 	f.nothing(b, request("a", 1), "the stream is new")
 	start := time.Now()
 	f.publish(a, backend.Message{Data: []byte("late"), Headers: map[string]string{"k": "v"}, Priority: backend.High, Delay: delayed})
 	f.publish(a, text("now")...)
-	d, took := f.next(b, start)
-	if string(d.Data) != "now" {
-		f.Fatalf("first came %q after %s; it was delayed by %s", d.Data, took, delayed)
-	}
-	f.ack(b, d)
-	d, took = f.next(b, start)
-	f.due(took, delayed)
-	if string(d.Data) != "late" || d.Attempt != 1 || d.Headers["k"] != "v" || d.Headers[backend.HeaderPriority] != "high" || len(d.Headers) != 2 {
+	d, took := f.nowAndLate(b, start)
+	if d.Attempt != 1 || d.Headers["k"] != "v" || d.Headers[backend.HeaderPriority] != "high" || len(d.Headers) != 2 {
 		f.Errorf("the delayed message came as %q, attempt %d, headers %v", d.Data, d.Attempt, d.Headers)
 	}
 	if !d.Enqueued.IsZero() && time.Since(d.Enqueued) > took+prompt {
 		f.Errorf("it was published %s ago", time.Since(d.Enqueued))
 	}
-	f.ack(b, d)
 	f.done(b)
 }
 
@@ -183,16 +195,7 @@ func delayUntil(f *fixture) {
 	b := f.open()
 	start := time.Now()
 	f.publish(b, backend.Message{Data: []byte("late"), NotBefore: start.Add(delayed)}, backend.Message{Data: []byte("now"), NotBefore: start.Add(-time.Hour)})
-	for _, want := range []string{"now", "late"} {
-		d, took := f.next(b, start)
-		if string(d.Data) != want {
-			f.Errorf("after %s came %q, want %q", took, d.Data, want)
-		}
-		if want == "late" {
-			f.due(took, delayed)
-		}
-		f.ack(b, d)
-	}
+	f.nowAndLate(b, start)
 	f.done(b)
 }
 

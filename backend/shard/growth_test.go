@@ -13,6 +13,7 @@ import (
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/open"
 	"github.com/weirmq/weir/tests/redistest"
+	"github.com/weirmq/weir/tests/stall"
 )
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -180,11 +181,15 @@ func TestAWorkerOfShardsIsCutOff(t *testing.T) {
 		t.Fatalf("claimed %d, %v", len(got.Deliveries), err)
 	}
 	proxy.Refuse()
-	stop := p.work(s.URL()+"?stream=orders&shards=4", 500*time.Millisecond)
+	const lease = 500 * time.Millisecond
+	stalled := stall.Watch()
+	stop := p.work(s.URL()+"?stream=orders&shards=4", lease)
 	if twice := p.finished(); twice > 0 {
 		t.Errorf("%d messages were handled twice", twice)
 	}
-	if stats := stop(); stats.Reclaimed != 120 {
+	stats := stop()
+	slow := stalled() > lease/2 // it may have had to take over from itself
+	if stats.Reclaimed < 120 || stats.Reclaimed > 120 && !slow {
 		t.Errorf("of 120 messages of the victim %d were taken over: %+v", stats.Reclaimed, stats)
 	}
 }

@@ -155,7 +155,11 @@ func Write(path string, keys []Key) error {
 	if err != nil {
 		return err
 	}
-	err = atomicfile.Rewrite(path, append(text, '\n')) // the server goes on to read it
+	text = append(text, '\n')
+	if len(text) > maxBytes {
+		return fmt.Errorf("%s would be larger than %d bytes, and nobody could read it; it stays as it is", path, maxBytes)
+	}
+	err = atomicfile.Rewrite(path, text) // the server goes on to read it
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("the folder %s does not exist; make it first", filepath.Dir(path))
 	}

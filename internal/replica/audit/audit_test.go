@@ -1,10 +1,12 @@
 package audit_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -87,17 +89,47 @@ func TestWholeCopyHasNothingBroken(t *testing.T) {
 	if got := verify(t, c); len(got) > 0 {
 		t.Errorf("broken: %q", got)
 	}
+	var read bytes.Buffer
+	c.Read = &read
 	g, err := c.Entries(t.Context(), 0)
-	if err != nil || g.Entries != 6 || g.LSN != 50 || g.First != 1 || g.Last != 9 {
+	if err != nil || g.Bytes != int64(read.Len()) || g.Bytes == 0 || g.Entries != 6 || g.LSN != 50 || g.First != 1 || g.Last != 9 {
 		t.Errorf("the log is %+v, %v", g, err)
 	}
 	bases, err := c.Bases(t.Context(), func(err error) { t.Error(err) })
 	if err != nil || len(bases) != 1 || bases[0].LSN != 7 || bases[0].Bytes != 7 {
 		t.Errorf("bases %+v, %v", bases, err)
 	}
+	if _, err := c.Log.Lead(t.Context(), "next"); err != nil {
+		t.Fatal(err)
+	}
 	terms, err := c.Terms(t.Context())
-	if err != nil || len(terms) != 1 || terms[0].Node != "node" {
+	if err != nil || len(terms) != 2 || terms[0].Node != "node" || terms[1].Node != "next" {
 		t.Errorf("terms %+v, %v", terms, err)
+	}
+}
+
+// A copy has a log before it has a base.
+func TestLogWithoutABaseIsRead(t *testing.T) {
+	c := build(t, t.TempDir())
+	if err := c.Files.Delete(t.Context(), replica.BaseName(1)); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := c.Whole(t.Context(), nil, func(err error) { t.Error(err) }); err != nil || g.Entries != 6 || g.LSN != 50 {
+		t.Errorf("the log is %+v, %v", g, err)
+	}
+}
+
+// Who gives up while it is read has not been told that it is whole.
+func TestReadThatIsGivenUpIsAnError(t *testing.T) {
+	c := build(t, t.TempDir())
+	bases, err := c.Bases(t.Context(), func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if g, err := c.Whole(ctx, bases, func(err error) { t.Errorf("broken: %v", err) }); !errors.Is(err, context.Canceled) {
+		t.Errorf("%+v, %v", g, err)
 	}
 }
 
@@ -209,6 +241,57 @@ func TestOneBadAnswerIsNotABrokenObject(t *testing.T) {
 	away := audit.Copy{Log: c.Log, Files: deaf{c.Files}}
 	if _, err := away.Bases(t.Context(), func(err error) { t.Errorf("a store that does not answer: broken: %v", err) }); err == nil {
 		t.Error("nobody is told of a store that does not answer")
+	}
+}
+
+// counted counts what is asked for and not closed. What is read of one name breaks off each time.
+type counted struct {
+	replica.Files
+	torn        string
+	asked, open *int
+}
+
+func (c counted) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	*c.asked++
+	in, err := c.Files.Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	*c.open++
+	var text io.Reader = in
+	if name == c.torn {
+		text = io.MultiReader(io.LimitReader(in, 3), iotest.ErrReader(io.ErrUnexpectedEOF))
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{text, closer(func() error { *c.open--; return in.Close() })}, nil
+}
+
+type closer func() error
+
+func (c closer) Close() error { return c() }
+
+// What cannot be read is neither broken nor whole. An object that can is read once.
+func TestObjectThatCannotBeReadIsAnError(t *testing.T) {
+	c := build(t, t.TempDir())
+	for _, torn := range []string{"", "kv/1", replica.BaseName(1)} {
+		var asked, open int
+		c := audit.Copy{Log: c.Log, Files: counted{c.Files, torn, &asked, &open}}
+		told := func(err error) { t.Errorf("%s: broken: %v", torn, err) }
+		bases, err := c.Bases(t.Context(), told)
+		for _, b := range bases {
+			err = errors.Join(err, c.Check(t.Context(), b, map[replica.BaseFile]bool{}, told))
+		}
+		if torn == "" && (err != nil || asked != 2) {
+			t.Errorf("two objects are asked for %d times: %v", asked, err)
+		}
+		if torn != "" && (!errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), torn)) {
+			t.Errorf("%s breaks off each time: %v", torn, err)
+		}
+		if open != 0 {
+			t.Errorf("%s: %d stay open", torn, open)
+		}
 	}
 }
 

@@ -39,6 +39,9 @@ With keys configured, that for a server needs the admin scope and no prefixes.`
 const bundleExample = `  weir debug bundle http://127.0.0.1:4000
   weir debug bundle 'redis://127.0.0.1:6379/0?stream=orders&group=billing' orders.tar.gz`
 
+// bundleSilence is how long a server may send nothing of a bundle, besides the time of its profile.
+const bundleSilence = time.Minute
+
 type bundleOptions struct {
 	profile time.Duration
 	keys    keyOptions
@@ -137,7 +140,7 @@ func collectServer(ctx context.Context, b *bundleFile, from string, opt *bundleO
 		return err
 	}
 	defer c.Close()
-	stream, err := c.Bundle(ctx, opt.profile)
+	stream, err := c.Bundle(ctx, opt.profile, bundleSilence)
 	if client.IsStatus(err, http.StatusForbidden) {
 		return fmt.Errorf("the key does not allow a bundle; it needs the admin scope and no prefixes: %w", err)
 	}

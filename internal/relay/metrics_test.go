@@ -22,6 +22,14 @@ func TestTheMetricsAreThereWhileTheUpstreamIsAway(t *testing.T) {
 				says := func(connected string) {
 					t.Helper()
 					status, page := p.call(scraper, "GET", "/metrics", "")
+					for _, name := range []string{
+						"topics", "topics_behind", "buffer_bytes", "received_bytes_total", "reads_total", "failed_total",
+						"connections_lost_total", "sessions", "dropped_slow_total", "listeners_lagged",
+					} {
+						if !strings.Contains(page, "\nweir_relay_"+name+" ") {
+							t.Errorf("weir_relay_%s is missing", name)
+						}
+					}
 					if status != http.StatusOK || !strings.Contains(page, "weir_relay_upstream_connected "+connected+"\n") {
 						t.Errorf("%d, want weir_relay_upstream_connected %s: %.300s", status, connected, page)
 					}

@@ -1,11 +1,15 @@
 package relay_test
 
 import (
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/relay"
 	"github.com/weirmq/weir/tests/bubble"
 )
 
@@ -38,4 +42,24 @@ func TestTheIDOfARequestComesBackOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An answer that is passed on says nothing of web pages that the relay did not say, and still what
+// else it depends on.
+func TestWhatTheUpstreamSaysOfOriginsIsLeftOut(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		w.Header()["Vary"] = []string{"Origin, Accept-Encoding", "origin,, Accept"}
+	}))
+	defer upstream.Close()
+	r, err := relay.New(relay.Options{Upstream: upstream.URL, OpenToAll: true, Limits: api.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := httptest.NewRecorder()
+	r.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/v0/topics", nil))
+	h := answer.Result().Header
+	if got := h["Vary"]; !slices.Equal(got, []string{"Accept-Encoding, Accept"}) || h.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("%d %v", answer.Code, h)
+	}
 }

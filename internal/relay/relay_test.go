@@ -32,13 +32,14 @@ func TestStreamsOfARevokedKeyEnd(t *testing.T) {
 		wide := p.follow("key-c", p.watch("key-c", "a", "b"))
 		_, goneSocket := p.dialSocket("key-a", "a")
 		_, idleSocket := p.dialSocket("key-a")
+		_, wideSocket := p.dialSocket("key-c", "a", "b")
 		_, staysSocket := p.dialSocket("key-b", "b")
 		for _, l := range []*listener{gone, stays, narrow, wide} {
 			l.reaches(t, "a", 1, time.Second)
 		}
 		p.kill()
 		time.Sleep(time.Minute) // away is no refusal
-		for what, ended := range map[string]<-chan struct{}{"a": gone.ended, "c": wide.ended, "a's socket": goneSocket} {
+		for what, ended := range map[string]<-chan struct{}{"a": gone.ended, "c": wide.ended, "a's socket": goneSocket, "c's socket": wideSocket} {
 			select {
 			case <-ended:
 				t.Errorf("the stream of %s ends while the upstream is away", what)
@@ -50,7 +51,7 @@ func TestStreamsOfARevokedKeyEnd(t *testing.T) {
 		p.start()
 		for what, took := range map[string]time.Duration{
 			"a stream of a revoked key": gone.over(begin, endsWithin), "a stream of a topic that its key may not read any more": wide.over(begin, endsWithin),
-			"a socket of a revoked key": over(goneSocket, begin), "an idle socket of a revoked key": over(idleSocket, begin),
+			"a socket of a topic that its key may not read any more": over(wideSocket, begin), "a socket of a revoked key": over(goneSocket, begin), "an idle socket of a revoked key": over(idleSocket, begin),
 		} {
 			if took == 0 || took > endsWithin {
 				t.Errorf("%s goes on %v after the upstream refuses it (0: until now)", what, took)

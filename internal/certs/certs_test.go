@@ -1,6 +1,7 @@
 package certs_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -112,6 +113,46 @@ func TestCertificateIsReadAgainWhenItsFilesChange(t *testing.T) {
 	})
 }
 
+// A file system's clock may be coarse, and one certificate is as long as another.
+func TestFilesOfTheSameSizeAndTimeAreOthers(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		d, when := certtest.New(t), time.Now()
+		same := func(name string) {
+			t.Helper()
+			for _, file := range []string{d.File(name + ".pem"), d.File(name + ".key")} {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text = append(text, bytes.Repeat([]byte("\n"), 8<<10-len(text))...)
+				if err := errors.Join(os.WriteFile(file, text, 0o600), os.Chtimes(file, when, when)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		same("server")
+		s, err := certs.NewServer(certs.Files{Cert: d.File("server.pem"), Key: d.File("server.key")}, func(_ time.Time, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Issue("next", about("second", when.Add(48*time.Hour)))
+		same("next")
+		for _, kind := range []string{".pem", ".key"} {
+			if err := os.Rename(d.File("next"+kind), d.File("server"+kind)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		if c, err := shake(t, s, certs.Client{CA: d.File("ca.pem")}); err != nil || c.Subject.CommonName != "second" {
+			t.Errorf("%v, %v", c, err)
+		}
+	})
+}
+
 // Files that do not fit together may stay so for weeks: that is said once, and again when it is
 // another trouble, or comes back.
 func TestTroubleWithFilesIsToldOnce(t *testing.T) {
@@ -162,6 +203,8 @@ func TestTroubleWithFilesIsToldOnce(t *testing.T) {
 		}
 		away("server.key", "aside.key")
 		away("aside.key", "server.key")
+		time.Sleep(2 * time.Second)
+		s.Expires()
 		if told != 3 || over != 3 {
 			t.Errorf("with a file that was away: told %d times, and %d times that it is over; want 3 and 3", told, over)
 		}

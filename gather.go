@@ -66,6 +66,7 @@ type parcel struct {
 	ctx   context.Context
 	msgs  []Message // copies
 	data  []byte    // of all of them
+	bytes int       // of all that they have
 	keyed bool
 	took  int64 // of the room below the limits, once the publish has left
 	with  *joint
@@ -112,7 +113,7 @@ func newGatherer(b backend.Backend, landed func(int64)) *gatherer {
 // append is backend.Append for a publish that has taken room. If the publish leaves while
 // its messages are under way, that room is given back later, and took is 0.
 func (g *gatherer) append(ctx context.Context, msgs []Message, took *int64) ([]backend.Appended, error) {
-	keyed, fits := g.fits(msgs)
+	keyed, bytes, fits := g.fits(msgs)
 	if !fits {
 		return g.backend.Append(ctx, msgs)
 	}
@@ -128,7 +129,7 @@ func (g *gatherer) append(ctx context.Context, msgs []Message, took *int64) ([]b
 		return g.backend.Append(ctx, msgs)
 	}
 	p := g.parcels.Get().(*parcel)
-	p.ctx, p.keyed = ctx, keyed
+	p.ctx, p.keyed, p.bytes = ctx, keyed, bytes
 	p.copy(msgs)
 	g.waiting = append(g.waiting, p)
 	if g.free() {
@@ -213,22 +214,21 @@ func (g *gatherer) close() {
 	}
 }
 
-// fits reports whether messages may be gathered, and whether they have keys.
-func (g *gatherer) fits(msgs []Message) (keyed, fits bool) {
+// fits reports whether messages may be gathered, whether they have keys, and how large they are.
+func (g *gatherer) fits(msgs []Message) (keyed bool, bytes int, fits bool) {
 	if len(msgs) > maxGathered/4 {
-		return false, false
+		return false, 0, false
 	}
-	bytes := 0
 	for i := range msgs {
 		m := &msgs[i]
 		has := m.IdempotencyKey != ""
 		if i > 0 && has != keyed || has && !g.how.Keyed {
-			return false, false
+			return false, 0, false
 		}
 		keyed = has
 		bytes += sizeOf(m)
 	}
-	return keyed, bytes <= maxGatheredBytes/4
+	return keyed, bytes, bytes <= maxGatheredBytes/4
 }
 
 func sizeOf(m *Message) int {
@@ -326,7 +326,7 @@ func (g *gatherer) pick() (some []*parcel) {
 			continue
 		}
 		n += len(p.msgs)
-		bytes += len(p.data)
+		bytes += p.bytes
 		if n > maxGathered || bytes > maxGatheredBytes {
 			rest = append(rest, g.waiting[i:]...)
 			break

@@ -542,6 +542,9 @@ func TestWhatIsGatheredIsBounded(t *testing.T) {
 		for i := range 4000 {
 			outcomes = append(outcomes, g.start(t.Context(), text(large[:1000>>(i/2000*4)])))
 		}
+		for range 1000 { // what is in headers and keys counts, too
+			outcomes = append(outcomes, g.start(t.Context(), weir.Message{FairKey: large[:200], Headers: map[string]string{"h": large[:1000]}}))
+		}
 		for _, done := range outcomes {
 			select {
 			case err := <-done:
@@ -567,7 +570,10 @@ type measured struct {
 func (f *measured) Append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
 	n := 0
 	for _, m := range msgs {
-		n += len(m.Data)
+		n += len(m.Data) + len(m.FairKey)
+		for name, value := range m.Headers {
+			n += len(name) + len(value)
+		}
 	}
 	f.mu.Lock()
 	if len(msgs) > 1 {

@@ -78,6 +78,7 @@ func (r *Runner) openSocket(where string, s *Step, target Target, v *vars) (*ans
 func (c *socket) start() *stream {
 	ctx, cancel := context.WithCancel(context.Background())
 	st := &stream{in: make(chan frame, 256), done: make(chan struct{}), send: c.sendText}
+	st.conn, _ = c.conn.(*net.TCPConn)
 	st.cancel = func() {
 		cancel()
 		_ = c.conn.Close()

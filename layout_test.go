@@ -62,7 +62,7 @@ var table = map[string]rule{
 	"backend/backendtest": {code: "backend tests/leak tests/link tests/stall"},
 	"backend/shard": {
 		code:  "backend",
-		tests: "backend/backendtest open tests/redistest " + module,
+		tests: "backend/backendtest open tests/redistest tests/stall " + module,
 	},
 	"backend/internal/queue": {
 		code:  "backend internal/api",

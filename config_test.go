@@ -98,4 +98,9 @@ func TestPoisonAndRetryInCanBeToldApart(t *testing.T) {
 	if !errors.As(err, &retry) || retry.Delay != time.Minute || !errors.Is(err, cause) || errors.As(err, new(*weir.PoisonError)) {
 		t.Errorf("%v is not to be tried again in a minute", err)
 	}
+	for _, err := range []error{weir.Poison(nil), weir.RetryIn(0, nil), &weir.PoisonError{}, &weir.RetryError{}} {
+		if err.Error() == "" || errors.Unwrap(err) != nil {
+			t.Errorf("without an error it says %q, and wraps %v", err, errors.Unwrap(err))
+		}
+	}
 }

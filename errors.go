@@ -130,37 +130,43 @@ func (e *BatchError) Unwrap() []error {
 // Poison marks err as permanent: the message goes to the dead letters at once
 // instead of being retried. Without an error it still does. What it returns is a *PoisonError.
 func Poison(err error) error {
-	if err == nil {
-		err = errors.New("poison")
-	}
 	return &PoisonError{err}
 }
 
 // PoisonError is what Poison returns; errors.As finds it in a handler's error, as a pool does.
-type PoisonError struct{ Err error }
+type PoisonError struct {
+	Err error // may be nil
+}
 
-func (e *PoisonError) Error() string { return e.Err.Error() }
+func (e *PoisonError) Error() string {
+	if e.Err == nil {
+		return "poison"
+	}
+	return e.Err.Error()
+}
 
-// Unwrap returns the error that was marked.
+// Unwrap returns the error that was marked, nil if there is none.
 func (e *PoisonError) Unwrap() error { return e.Err }
 
 // RetryIn wraps err so that the message is retried after d instead of the pool's own
 // delay. Without an error it still is. On a weir queue, also in this process, a longer d
 // than 24 h is 24 h. What it returns is a *RetryError.
 func RetryIn(d time.Duration, err error) error {
-	if err == nil {
-		err = errors.New("try again")
-	}
 	return &RetryError{d, err}
 }
 
 // RetryError is what RetryIn returns; errors.As finds it in a handler's error, as a pool does.
 type RetryError struct {
 	Delay time.Duration
-	Err   error
+	Err   error // may be nil
 }
 
-func (e *RetryError) Error() string { return e.Err.Error() }
+func (e *RetryError) Error() string {
+	if e.Err == nil {
+		return "try again"
+	}
+	return e.Err.Error()
+}
 
-// Unwrap returns the error that was wrapped.
+// Unwrap returns the error that was wrapped, nil if there is none.
 func (e *RetryError) Unwrap() error { return e.Err }

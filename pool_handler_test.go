@@ -32,6 +32,9 @@ func TestPoolOutlivesEveryErrorOfAHandler(t *testing.T) {
 	for name, fail := range map[string]func() error{
 		"poison of nothing":             func() error { return Poison(nil) },
 		"retry of nothing":              func() error { return RetryIn(0, nil) },
+		"poison without an error":       func() error { return &PoisonError{} },
+		"a retry without an error":      func() error { return &RetryError{Delay: -time.Second} },
+		"nil poison":                    func() error { return (*PoisonError)(nil) },
 		"a nil pointer":                 func() error { return none },
 		"a wrapped nil pointer":         func() error { return fmt.Errorf("wrapped: %w", none) },
 		"a joined nil pointer":          func() error { return errors.Join(errors.New("one"), none) },

@@ -125,8 +125,8 @@ func newDLQLsCmd() *cobra.Command {
 
 func runList(cmd *cobra.Command, args []string) error {
 	var opt letterOptions
-	var limit int
-	if err := load(cmd, settings.List, opt.fields(settings.Fields{"count": &limit})); err != nil {
+	var count int
+	if err := load(cmd, settings.List, opt.fields(settings.Fields{"count": &count})); err != nil {
 		return err
 	}
 	return opt.run(cmd, args, func(ctx context.Context, d *weir.DeadLetters) error {
@@ -138,7 +138,7 @@ func runList(cmd *cobra.Command, args []string) error {
 			if err := p.row(&l); err != nil {
 				return err
 			}
-			if p.rows == limit {
+			if p.rows == count {
 				break
 			}
 		}

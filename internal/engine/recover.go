@@ -69,7 +69,7 @@ func (e *Engine) openStore(readOnly bool) (err error) {
 
 func (e *Engine) logOptions(r *replay) wal.Options {
 	return wal.Options{
-		FS: e.opt.FS, Dir: e.opt.FS.PathJoin(e.opt.Dir, "wal"), SegmentBytes: e.opt.SegmentBytes, HotBytes: hotBytes(e.opt.Memory), FlushEvery: e.opt.DiskFlush,
+		FS: e.opt.FS, Dir: e.opt.FS.PathJoin(e.opt.Dir, "wal"), SegmentBytes: e.opt.SegmentBytes, HotBytes: min(e.opt.Memory/hotShare, wal.DefaultHotBytes), FlushEvery: e.opt.DiskFlush,
 		// A directory restored from an old backup has no log, and the numbers of
 		// the segments in its store are taken.
 		FirstSegment: e.store.LastSegment() + 1,

@@ -31,8 +31,9 @@ func (e *Engine) sealLoop() {
 			if e.stop.Err() != nil {
 				return
 			}
-			e.unsealed.Store(nil)
-			if err != nil {
+			if err == nil {
+				e.unsealed.Store(nil)
+			} else {
 				e.unsealed.Store(&err)
 				e.freeForTable(err)
 				e.opt.Logger.Error("a sealed segment could not be moved to the store; trying again in a second",

@@ -13,7 +13,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
-	"github.com/weirmq/weir/internal/wal"
 )
 
 const (
@@ -63,14 +62,6 @@ type space struct {
 	moved atomic.Bool // the directory is not there, so they are refused as well
 
 	look sync.Mutex // held while looking
-}
-
-// hotBytes is how much of the log stays in memory; 0 is the log's default.
-func hotBytes(memory int64) int64 {
-	if memory == 0 || memory/hotShare >= wal.DefaultHotBytes {
-		return 0
-	}
-	return memory / hotShare
 }
 
 // openSpace takes the first look and fixes the reserve: want bytes, by
@@ -259,11 +250,13 @@ func (e *Engine) Writable() (ok bool, reason string) {
 	return true, ""
 }
 
+const logFull = "the log is full, since the oldest of its segments cannot be moved to the store"
+
 // clogged is why the log takes nothing more: so many of its segments wait for the store, which cannot
 // take the first of them.
 func (e *Engine) clogged() error {
 	if err := e.unsealed.Load(); err != nil && e.log.WaitsForRelease() {
-		return fmt.Errorf("the log is full, since the oldest of its segments cannot be moved to the store: %w", *err)
+		return fmt.Errorf("%s: %w", logFull, *err)
 	}
 	return nil
 }

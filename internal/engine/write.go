@@ -486,7 +486,7 @@ func (e *Engine) refusal(ctx context.Context, err error) error {
 	case errors.Is(err, wal.ErrFull):
 		full := "the ingest queue is full"
 		if e.clogged() != nil {
-			full = "the log is full, since the oldest of its segments cannot be moved to the store; the server's log names the error"
+			full = logFull + "; the server's log names the error"
 		}
 		return api.Errorf(api.CodeThrottled, "%s; try again after retry_after_ms", full).
 			After(time.Duration(spread(e.drainTimeMS())) * time.Millisecond)

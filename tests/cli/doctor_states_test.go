@@ -3,7 +3,9 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -291,15 +293,25 @@ func TestDoctorAfterACleanDrain(t *testing.T) {
 			w := ward{t, s.Client(), s}
 			url := redisURL(s.Addr(), "jobs", "workers")
 			w.do(newGroup)
-			w.add(100, 0, 0) // more than are done while this machine stands still
-			p := run(t, "work", "--workers=2", "--batch=8", url, "--", "sh", "-c", "sleep 0.2")
-			eventually(t, "messages are taken", func() bool {
-				return command(t, w.c, "XPENDING", "jobs", "workers").([]any)[0].(int64) > 4
+			w.add(10, 0, 0)
+			dir := t.TempDir()
+			end := filepath.Join(dir, "end")
+			p := run(t, "work", "--workers=2", "--batch=8", url, "--", "sh", "-c", "touch "+dir+"/begun.$$; until [ -e "+end+" ]; do sleep 0.05; done")
+			eventually(t, "both workers have begun, and one more message is taken", func() bool {
+				begun, err := filepath.Glob(dir + "/begun.*")
+				return err == nil && len(begun) == 2 && command(t, w.c, "XPENDING", "jobs", "workers").([]any)[0].(int64) == 3
 			})
 			p.Signal(syscall.SIGTERM)
+			eventually(t, "the one ahead is given back", func() bool {
+				d, _ := diagnose(t, url)
+				return slices.Contains(d.codes(), "given_back")
+			})
+			if err := os.WriteFile(end, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
 			p.Succeed()
-			if left := command(t, w.c, "XPENDING", "jobs", "workers").([]any)[0].(int64); left == 0 {
-				t.Fatal("nothing was given back")
+			if left := command(t, w.c, "XPENDING", "jobs", "workers").([]any)[0].(int64); left != 1 {
+				t.Fatalf("%d messages are pending after the drain, want the one given back", left)
 			}
 			d, code := diagnose(t, url)
 			codes := d.codes()

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -49,5 +51,40 @@ func TestACopyThatIsBehindGivesWayToWritesOnAFullDisk(t *testing.T) {
 		if lsn := s.rebuild(t, vfs.NewMem(), "/data"); lsn < was {
 			t.Errorf("with room, and its store back, the copy ends at %d of %d", lsn, was)
 		}
+	})
+}
+
+// Who is refused because a synchronous copy's store is away is told so: more cores or fewer writers would not help.
+func TestARefusalNamesTheCopyThatWritesWaitFor(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s := newShelf(10 * time.Millisecond)
+		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) { o.Replica.Sync = true })
+		put(t, e, "a", configOf(api.Fsync))
+		e.copier.testIdle(t)
+		s.away.Store(true)
+		write := func() error {
+			_, err := e.Write(bg, "a", &api.WriteRequest{Records: []api.Record{{Data: []byte(`"` + strings.Repeat("x", 1<<20) + `"`)}}})
+			return err
+		}
+		var waiting sync.WaitGroup
+		for range 8 {
+			waiting.Go(func() {
+				if err := write(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(10 * time.Second)
+		if !e.log.WaitsForCopy() {
+			t.Fatal("the log takes more")
+		}
+		err := write()
+		var refused *api.Error
+		if !errors.As(err, &refused) || refused.Code != api.CodeThrottled || !strings.Contains(refused.Message, "--replica-sync") {
+			t.Errorf("the store is away: %v", err)
+		}
+		s.away.Store(false)
+		waiting.Wait()
+		e.copier.testIdle(t)
 	})
 }

@@ -62,6 +62,10 @@ func (e *Engine) governLoop() {
 	}
 }
 
+// tellRung is the least time between two lines of the log about the rung: writes that are refused now and then, while
+// a store is away, change it with every sample.
+const tellRung = time.Second
+
 // governing is what the governor's loop keeps from sample to sample.
 type governing struct {
 	e       *Engine
@@ -70,6 +74,8 @@ type governing struct {
 	spent   spent
 	last    governor.State
 	advised time.Time
+	told    int // the rung that was logged last
+	toldAt  time.Time
 }
 
 func (g *governing) step() {
@@ -89,10 +95,11 @@ func (g *governing) step() {
 	if st.Deferring != g.last.Deferring {
 		e.sched.SetDefer(st.Deferring, e.mono())
 	}
-	if st.Rung != g.last.Rung {
-		e.opt.Logger.Info("governor: another rung", "rung", st.Rung, "before", g.last.Rung, "pressure", st.Pressure,
+	if st.Rung != g.told && now.Sub(g.toldAt) >= tellRung {
+		e.opt.Logger.Info("governor: another rung", "rung", st.Rung, "before", g.told, "pressure", st.Pressure,
 			"depth", st.Depth, "latency", st.Latency, "pool", st.Pool,
 			"coalesce_window", st.CoalesceWindow, "commit_window", st.CommitWindow, "deferring", st.Deferring)
+		g.told, g.toldAt = st.Rung, now
 	}
 	if st.Deferring && (!g.last.Deferring || now.Sub(g.advised) >= time.Second) {
 		g.advised = now

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -277,4 +279,23 @@ func TestTheBusiestKindOfBlockingWorkCounts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A rung that changes with every sample is told once a second, and the one that stays in the end is told, too.
+func TestTheLogIsNotFilledWithRungs(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		var log routerLog
+		e := openOn(t, vfs.NewMem(), "b", log.set)
+		for i := range 100 {
+			e.governor.Pin(float64(i % 2))
+			time.Sleep(100 * time.Millisecond)
+		}
+		e.governor.Pin(0)
+		time.Sleep(2 * time.Second)
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		lines = slices.DeleteFunc(lines, func(l string) bool { return !strings.Contains(l, "another rung") })
+		if n := len(lines); n < 2 || n > 13 || !strings.Contains(lines[n-1], "rung=0") {
+			t.Errorf("%d lines about the rung in 12 s: %q", n, lines)
+		}
+	})
 }

@@ -485,8 +485,11 @@ func (e *Engine) refusal(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(err, wal.ErrFull):
 		full := "the ingest queue is full"
-		if e.clogged() != nil {
+		switch {
+		case e.clogged() != nil:
 			full = logFull + "; the server's log names the error"
+		case e.log.WaitsForCopy():
+			full = "writes wait for the copy of the log (--replica-sync), which is behind"
 		}
 		return api.Errorf(api.CodeThrottled, "%s; try again after retry_after_ms", full).
 			After(time.Duration(spread(e.drainTimeMS())) * time.Millisecond)

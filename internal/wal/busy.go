@@ -64,6 +64,9 @@ func (l *Log) Waits() bool { return l.blocked.Load() != 0 || l.Full() }
 // WaitsForRelease reports whether nothing is appended until a sealed segment is released.
 func (l *Log) WaitsForRelease() bool { return l.blocked.Load()&blockSealed != 0 }
 
+// WaitsForCopy reports whether nothing is appended until the copy has more of the log, with Options.ShipSync.
+func (l *Log) WaitsForCopy() bool { return l.blocked.Load()&blockUnshipped != 0 }
+
 // crowdedLocked reports whether writers wait, or soon will, for something that
 // the next sync frees. A single writer keeps the syncer busy; only when this
 // holds is it too slow.

@@ -55,6 +55,9 @@ func (o *dashOptions) load(cmd *cobra.Command) error {
 	if o.Keys, err = server.ParseKeys(o.apiKeys); err != nil {
 		return &usageError{fmt.Errorf("environment variable WEIR_API_KEYS: %w", err)}
 	}
+	if err := server.CheckHosts(o.AllowedHosts); err != nil {
+		return &usageError{fmt.Errorf("setting allowed_hosts: %w", err)}
+	}
 	if err := o.CheckBind(); err != nil {
 		return &usageError{err}
 	}

@@ -93,6 +93,9 @@ func (o *serveOptions) load(cmd *cobra.Command) (*settings.Values, error) {
 	if o.Keys, err = server.LoadKeys(o.apiKeys, o.keysFile); err != nil {
 		return values, &usageError{err}
 	}
+	if err := server.CheckHosts(o.AllowedHosts); err != nil {
+		return values, &usageError{fmt.Errorf("setting allowed_hosts: %w", err)}
+	}
 	// A relay learns from its upstream whether keys are needed.
 	if err := server.CheckOrigins(o.CORSOrigins, o.Keys != nil || o.upstream.Upstream != ""); err != nil {
 		return values, &usageError{fmt.Errorf("setting cors_origins: %w", err)}

@@ -202,6 +202,8 @@ func TestFlagsThatExcludeEachOther(t *testing.T) {
 		"doctor redis://127.0.0.1:1/0?stream=x&shads=4":                 "key, shards",
 		"doctor http://127.0.0.1:1/x?shads=4":                           "key, shards",
 		"publish file:///tmp/x?topic=a&shads=4":                         "durability, shards",
+		"serve --allowed-hosts https://weir.example --port 0":           `setting allowed_hosts: "https://weir.example" is no host`,
+		"dash http://127.0.0.1:1/x --allowed-hosts weir.example,*":      `setting allowed_hosts: "*" is no host`,
 		"serve --webhook-allow-private 10.0.0.0/8,10.1.1.1/8":           `webhook_allow_private: "10.1.1.1/8" is not a range`,
 		"serve --replica file:./copy --port 0 --data-dir /nowhere/a":    "--replica: the file URL of the copy cannot be read",
 		"serve --replica file:///a#1 --port 0 --data-dir /nowhere/a":    "write it as %23",

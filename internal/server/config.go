@@ -25,7 +25,7 @@ type Config struct {
 
 	Replica Replica
 
-	AllowedHosts  []string // host names accepted besides loopback
+	AllowedHosts  []string // host names accepted besides loopback; see CheckHosts
 	CORSOrigins   []string // of web pages that may use /v0; see CheckOrigins
 	Keys          *Keys    // nil: auth is off
 	ProbeAuth     bool     // the health paths and the OpenAPI document need a key too

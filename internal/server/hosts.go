@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -35,6 +36,23 @@ func anyHost(keyed func() bool, r *relay.Relay) func() bool {
 		return keyed
 	}
 	return func() bool { return keyed() || r.Serves() != nil }
+}
+
+// CheckHosts refuses a list in which one would match no request.
+func CheckHosts(list []string) error {
+	for _, one := range list {
+		name := hostName(one)
+		_, err := netip.ParseAddr(name)
+		if named := name != "" && !strings.ContainsFunc(name, notOfHost); (named || err == nil) && !strings.Contains(one, "/") { // https is no host, and // no port
+			continue
+		}
+		return fmt.Errorf("%q is no host; write it as weir.example.com or 10.0.0.5, in ASCII and without a scheme, path or wildcard", one)
+	}
+	return nil
+}
+
+func notOfHost(c rune) bool {
+	return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("-._", c))
 }
 
 func newHosts(allowed []string, listed *origins, anyHost func() bool) *hosts {

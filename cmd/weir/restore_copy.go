@@ -96,9 +96,11 @@ func restoreCopy(ctx context.Context, say *copyProgress, opt *restoreOptions) (_
 		}
 	}
 	start := time.Now()
-	source := restore.Copy{Log: log, Files: files, Trouble: tryingAgain(say), Progress: say.copied}
+	source := restore.Copy{Log: log, Files: files, Trouble: tryingAgain(say), Progress: say.copied, Format: engine.FormatVersion}
 	done := &copyPlan{}
-	if done.plan, err = source.Plan(ctx, point); err != nil {
+	if done.plan, err = source.Plan(ctx, point); errors.Is(err, restore.ErrNewer) {
+		return nil, fmt.Errorf("%w, or give with --at a moment before the server was upgraded", err)
+	} else if err != nil {
 		return nil, err
 	}
 	if done.plan.LostEnd {

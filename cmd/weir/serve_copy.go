@@ -67,7 +67,7 @@ func (c *copyOf) lead(ctx context.Context) (err error) {
 		}
 	}
 	host, _ := os.Hostname()
-	d := restore.Directory{Path: c.dir, Node: cmp.Or(host, "weir"), Copy: restore.Copy{Log: c.Log, Files: c.Files, Progress: c.progressAt(time.Now)}, Logger: c.log}
+	d := restore.Directory{Path: c.dir, Node: cmp.Or(host, "weir"), Copy: restore.Copy{Log: c.Log, Files: c.Files, Progress: c.progressAt(time.Now), Format: engine.FormatVersion}, Logger: c.log}
 	var led restore.Led
 	if c.standby {
 		c.log.Info("standing by: another server leads, or nobody does yet", "takes_over_after", c.after.String())

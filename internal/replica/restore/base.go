@@ -77,6 +77,28 @@ func (c Copy) readBase(ctx context.Context, name string) (*replica.Base, error) 
 	return base, nil
 }
 
+// readable refuses a copy whose leader is of a newer version: each makes a base when it begins.
+func (c Copy) readable(ctx context.Context) error {
+	names, err := c.baseNames(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Backward(names) {
+		if base, err := c.decodeBase(ctx, name); err == nil {
+			return c.reads(base)
+		}
+	}
+	return ctx.Err() // what is wrong with them is told when they are needed
+}
+
+// reads refuses a base of a newer format.
+func (c Copy) reads(b *replica.Base) error {
+	if c.Format == 0 || b.Format <= c.Format {
+		return nil
+	}
+	return fmt.Errorf("the copy has format %d, this weir reads up to format %d: %w", b.Format, c.Format, ErrNewer)
+}
+
 func (c Copy) decodeBase(ctx context.Context, name string) (*replica.Base, error) {
 	var base replica.Base
 	err := c.get(ctx, name, func(in io.Reader) error {

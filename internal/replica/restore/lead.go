@@ -87,6 +87,10 @@ func (d *Directory) Lead(ctx context.Context) (Led, error) {
 
 // take leads. m is what there is of the copy; nil: nothing.
 func (d *Directory) take(ctx context.Context, h *held, m *Mirror) (Led, error) {
+	// Whoever takes the term ends the leader, and this server could not go on in its place.
+	if err := d.Copy.readable(ctx); err != nil {
+		return Led{}, err
+	}
 	before, err := d.Copy.Log.Newest(ctx)
 	if err != nil {
 		return Led{}, fmt.Errorf("the copy: %w", err)

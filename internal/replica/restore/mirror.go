@@ -20,6 +20,9 @@ import (
 // ErrEmpty says that a copy holds no base that counts.
 var ErrEmpty = errors.New("the copy is empty: it has no base")
 
+// ErrNewer ends the error about a copy that a newer version has written.
+var ErrNewer = errors.New("use a newer weir")
+
 // Copy is where a copy is.
 type Copy struct {
 	Log   replica.Log
@@ -30,6 +33,8 @@ type Copy struct {
 	// Progress, if set, is told how many bytes of what is being read have been, and of how many;
 	// 0: nobody knows.
 	Progress func(done, total int64)
+	// Format is the highest format of data directories that this program reads; 0: any.
+	Format int
 
 	began uint64 // position of the entry that began the term of who reads it, behind all others; 0: it does not lead
 }

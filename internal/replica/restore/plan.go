@@ -104,7 +104,7 @@ func (plan *Plan) choose(ctx context.Context, c Copy, names []string, p Point) e
 		}
 	}
 	if found {
-		return plan.begins(ctx, c, names)
+		return errors.Join(c.reads(&plan.Base), plan.begins(ctx, c, names))
 	}
 	switch {
 	case unread != nil:

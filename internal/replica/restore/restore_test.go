@@ -36,7 +36,9 @@ type shelf struct {
 	files   map[string][]byte
 }
 
-func (s *shelf) copy() Copy { return Copy{Log: (*shelfLog)(s), Files: (*shelfFiles)(s)} }
+func (s *shelf) copy() Copy {
+	return Copy{Log: (*shelfLog)(s), Files: (*shelfFiles)(s), Format: engine.FormatVersion}
+}
 
 // lose drops the last n entries.
 func (s *shelf) lose(n int) {
@@ -169,6 +171,8 @@ type leader struct {
 	seg  uint32 // of the next group
 	off  int64
 	now  int64 // Unix ms
+
+	newer int // by how much the format of its bases is higher than what this program has
 }
 
 func lead(t testing.TB) *leader {
@@ -252,7 +256,7 @@ func (l *leader) base() {
 		l.t.Fatal(err)
 	}
 	l.now += 500
-	b := replica.Base{Format: engine.FormatVersion, LSN: s.LSN, After: l.pos, Term: 1, Taken: time.UnixMilli(l.now)}
+	b := replica.Base{Format: engine.FormatVersion + l.newer, LSN: s.LSN, After: l.pos, Term: 1, Taken: time.UnixMilli(l.now)}
 	err = s.Copy(l.t.Context(), 0, func(name string, size int64, content io.Reader) error {
 		data, err := io.ReadAll(content)
 		if err != nil || name == engine.ManifestName {

@@ -41,6 +41,9 @@ type follower struct {
 // never had one, and leads then.
 func (d *Directory) Stand(ctx context.Context, s Standby) (Led, error) {
 	h, err := d.look(ctx)
+	if err == nil {
+		err = d.Copy.readable(ctx)
+	}
 	if err != nil {
 		return Led{}, err
 	}

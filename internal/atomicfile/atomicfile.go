@@ -60,6 +60,10 @@ var (
 )
 
 func (s steps) write(path string, text []byte, keep bool) error {
+	// A device or a FIFO would be gone from the machine, and its readers would wait for ever.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file, so it is not replaced", path)
+	}
 	dir := filepath.Dir(path)
 	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+temporary+"*") // with mode 0600
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -66,6 +67,30 @@ func TestARewriteKeepsTheMode(t *testing.T) {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != tt.want {
 			t.Errorf("its mode is %v, %v; want %v", info.Mode(), err, tt.want)
 		}
+	}
+}
+
+// TestOnlyAFileIsReplaced writes to a device, by a link as /dev/stdout is one, and to a folder. Under
+// its own name the device would be gone from the machine.
+func TestOnlyAFileIsReplaced(t *testing.T) {
+	dir := t.TempDir()
+	device, folder := filepath.Join(dir, "device"), filepath.Join(dir, "folder")
+	if err := errors.Join(os.Symlink(os.DevNull, device), os.Mkdir(folder, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{device, folder} {
+		for name, write := range map[string]func(string, []byte) error{"Write": Write, "WriteUnsynced": WriteUnsynced, "Rewrite": Rewrite} {
+			if err := write(path, []byte("new")); err == nil || !strings.Contains(err.Error(), path+" is no regular file") {
+				t.Errorf("%s of the %s: %v", name, filepath.Base(path), err)
+			}
+		}
+	}
+	to, err := os.Readlink(device)
+	if err != nil || to != os.DevNull {
+		t.Errorf("the link leads to %q (%v)", to, err)
+	}
+	if left := names(t, dir); len(left) != 2 {
+		t.Errorf("the folder has %q", left)
 	}
 }
 

@@ -41,18 +41,18 @@ func anyHost(keyed func() bool, r *relay.Relay) func() bool {
 // CheckHosts refuses a list in which one would match no request.
 func CheckHosts(list []string) error {
 	for _, one := range list {
-		name := hostName(one)
-		_, err := netip.ParseAddr(name)
-		if named := name != "" && !strings.ContainsFunc(name, notOfHost); (named || err == nil) && !strings.Contains(one, "/") { // https is no host, and // no port
-			continue
+		if !isHost(hostName(one)) || strings.Contains(one, "/") { // the hostName of a URL is its scheme
+			return fmt.Errorf("%q is no host; write it as weir.example.com or 10.0.0.5, in ASCII and without a scheme, path or wildcard", one)
 		}
-		return fmt.Errorf("%q is no host; write it as weir.example.com or 10.0.0.5, in ASCII and without a scheme, path or wildcard", one)
 	}
 	return nil
 }
 
-func notOfHost(c rune) bool {
-	return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("-._", c))
+func isHost(name string) bool {
+	_, err := netip.ParseAddr(name)
+	return err == nil || name != "" && !strings.ContainsFunc(name, func(c rune) bool {
+		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("-._", c))
+	})
 }
 
 func newHosts(allowed []string, listed *origins, anyHost func() bool) *hosts {

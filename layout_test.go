@@ -56,7 +56,7 @@ type rule struct {
 // the reasons. A package that is not here fails the test.
 var table = map[string]rule{
 	".":       {code: "backend internal/admission", tests: module + " open backend/backendtest tests/capture tests/redistest tests/stall tests/weirtest"},
-	"open":    {code: module + " backend backend/embedded backend/kafka backend/redis backend/remote backend/shard internal/address"},
+	"open":    {code: module + " backend backend/embedded backend/kafka backend/redis backend/remote backend/shard internal/address", tests: "tests/stall"},
 	"backend": {},
 
 	"backend/backendtest": {code: "backend tests/leak tests/link tests/stall"},
@@ -66,7 +66,7 @@ var table = map[string]rule{
 	},
 	"backend/internal/queue": {
 		code:  "backend internal/api",
-		tests: "backend/backendtest backend/embedded backend/remote internal/engine internal/server tests/redistest " + vfs,
+		tests: "backend/backendtest backend/embedded backend/remote internal/engine internal/server tests/redistest tests/stall " + vfs,
 	},
 	"backend/embedded": {code: "backend backend/internal/queue internal/address internal/api internal/engine " + vfs, tests: errorfs},
 	"backend/remote":   {code: "backend backend/internal/queue internal/address internal/api internal/client", tests: "tests/weirtest"},
@@ -116,7 +116,7 @@ var table = map[string]rule{
 		code: "internal/admission internal/api internal/op internal/wal internal/replica internal/store " +
 			"internal/engine/topic internal/engine/queue internal/engine/sched " +
 			"internal/engine/governor internal/engine/push " + vfs,
-		tests: "tests/capture tests/crashfs " + rapid + " " + errorfs,
+		tests: "tests/capture tests/crashfs tests/stall " + rapid + " " + errorfs,
 	},
 	"internal/board":    {code: module + " backend internal/dash"},
 	"internal/dash":     {},

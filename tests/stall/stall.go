@@ -9,7 +9,11 @@
 //	if took := time.Since(began); took > limit+stalled() {
 package stall
 
-import "time"
+import (
+	"sync"
+	"testing"
+	"time"
+)
 
 // Watch adds up by how much short sleeps take too long, until the function that it
 // returns is called; that returns the sum.
@@ -32,10 +36,43 @@ func Watch() (end func() time.Duration) {
 	}
 }
 
+// Meter is Watch for who asks more than once: it adds up until t has ended.
+func Meter(t testing.TB) (sum func() time.Duration) {
+	var mu sync.Mutex
+	var late time.Duration
+	began := time.Now() // the nap that is not over yet
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for over := false; !over; {
+			var took time.Duration
+			took, over = nap(done)
+			mu.Lock()
+			late, began = late+took, time.Now()
+			mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		close(done)
+		<-ended
+	})
+	return func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		if took := time.Since(began); took > usual {
+			return late + took
+		}
+		return late
+	}
+}
+
+// usual is how long a nap may take.
+const usual = 5 * time.Millisecond
+
 // nap sleeps for a moment, or until done is closed. It returns how long that took if
 // it was longer than it usually is.
 func nap(done <-chan struct{}) (late time.Duration, over bool) {
-	const moment, usual = time.Millisecond, 5 * time.Millisecond
+	const moment = time.Millisecond
 	begin := time.Now()
 	select {
 	case <-done:

@@ -179,7 +179,7 @@ func orderIsKept(f *fixture) {
 		if d.Attempt != 1 || d.Consumer != "a" || d.Since.Before(start) || d.Since.After(time.Now()) {
 			f.Fatalf("lease %+v of a first delivery to a, claimed after %s", d.Lease, start)
 		}
-		if age := time.Since(d.Enqueued); age < -5*time.Second || age > patience {
+		if age := time.Since(d.Enqueued); age < -5*time.Second || age > f.patience() {
 			f.Fatalf("message published just now says that was %s ago (%s)", age, d.Enqueued)
 		}
 	}

@@ -56,7 +56,7 @@ func (f *fixture) next(b backend.Backend, start time.Time) (*backend.Delivery, t
 // time in milliseconds.
 func (f *fixture) due(took, delay time.Duration) {
 	f.Helper()
-	if took < delay-5*time.Millisecond || took > delay+prompt {
+	if took < delay-5*time.Millisecond || took > delay+f.prompt() {
 		f.Errorf("a message that was delayed by %s came after %s", delay, took)
 	}
 }
@@ -90,7 +90,7 @@ func delayKept(f *fixture) {
 	if d.Attempt != 1 || d.Headers["k"] != "v" || d.Headers[backend.HeaderPriority] != "high" || len(d.Headers) != 2 {
 		f.Errorf("the delayed message came as %q, attempt %d, headers %v", d.Data, d.Attempt, d.Headers)
 	}
-	if !d.Enqueued.IsZero() && time.Since(d.Enqueued) > took+prompt {
+	if !d.Enqueued.IsZero() && time.Since(d.Enqueued) > took+f.prompt() {
 		f.Errorf("it was published %s ago", time.Since(d.Enqueued))
 	}
 	f.done(b)
@@ -264,7 +264,7 @@ func delayMany(f *fixture) {
 			seen[string(d.Data)] = true
 			f.ack(from, d)
 		}
-		if a, b, from = b, a, b; time.Since(start) > patience {
+		if a, b, from = b, a, b; time.Since(start) > f.patience() {
 			f.Fatalf("%d of %d messages came", len(seen), n)
 		}
 	}
@@ -306,7 +306,7 @@ func delayLetter(f *fixture) {
 	}
 	sent := time.Now()
 	d, took := f.next(b, sent)
-	if string(d.Data) != "x" || took > prompt {
+	if string(d.Data) != "x" || took > f.prompt() {
 		f.Errorf("what was sent back came as %q after %s", d.Data, took)
 	}
 	f.ack(b, d)

@@ -604,7 +604,7 @@ func (m *model) finish() {
 		if m.claim(req); m.stalled {
 			return
 		}
-		if m.Failed() || time.Since(start) > patience {
+		if m.Failed() || time.Since(start) > m.patience() {
 			m.Fatalf("not all was done in %s; what was done:\n%s", time.Since(start), m.steps)
 		}
 	}

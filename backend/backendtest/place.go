@@ -9,7 +9,7 @@ import (
 func (s *suite) placeCases() []testCase {
 	_, keeps := s.offered.(backend.PlaceKeeper)
 	cases := only(keeps, testCase{"the messages of a source are stored once, however often an append is repeated", sourceOnce})
-	return append(cases, only(keeps && s.h.Faulty != nil, testCase{"messages of a source whose answer is lost are stored once", lostSource})...)
+	return append(cases, only(keeps && s.h.Faulty != nil, testCase{"messages of a source whose answer is lost are stored once", untilSent(lostSource)})...)
 }
 
 // appendAt appends messages of a source and checks where they end.
@@ -44,14 +44,17 @@ func sourceOnce(f *fixture) {
 	f.done(b)
 }
 
-func lostSource(f *fixture) {
+func lostSource(f *fixture) (sent bool) {
 	bad, good, lose := f.faulty()
-	f.unanswered("an append of a source", lose, func(ctx context.Context) error {
+	if !f.unanswered("an append of a source", lose, func(ctx context.Context) error {
 		_, err := bad.(backend.PlaceKeeper).AppendAt(ctx, "file", 0, numbered(0, 30))
 		return err
-	})
+	}) {
+		return false
+	}
 	f.appendAt(good, "file", 0, 40, 30, true)
 	f.appendAt(good, "file", 30, 10, 40, false)
 	f.ack(good, f.claim(good, "a", 40)...)
 	f.done(good)
+	return true
 }

@@ -149,7 +149,7 @@ func (f *flawed) Claim(ctx context.Context, req backend.ClaimRequest) (backend.C
 		f.request(&req)
 	}
 	if f.lateAsleep && req.ReclaimAfter > time.Minute {
-		time.Sleep(prompt + time.Second)
+		req.Block = 0
 	}
 	got, err := f.Fake.Claim(ctx, req)
 	for _, d := range got.Deliveries {

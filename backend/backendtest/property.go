@@ -49,7 +49,7 @@ func eachEndsOnce(f *fixture, seed uint64) {
 	producer := f.open()
 	f.publish(producer, numbered(0, messages)...)
 	l := &ledger{ended: map[string]string{}}
-	deadline := time.Now().Add(patience)
+	began := time.Now()
 	var all sync.WaitGroup
 	for i := range workers {
 		w := &worker{
@@ -59,7 +59,7 @@ func eachEndsOnce(f *fixture, seed uint64) {
 		all.Go(func() {
 			for {
 				ended, wrong := l.count()
-				if ended == messages || wrong > 0 || time.Now().After(deadline) {
+				if ended == messages || wrong > 0 || time.Since(began) > f.patience() {
 					return
 				}
 				w.turn()
@@ -71,7 +71,7 @@ func eachEndsOnce(f *fixture, seed uint64) {
 		f.Error(wrong)
 	}
 	if len(l.ended) != messages {
-		f.Fatalf("%d of %d messages ended in %s", len(l.ended), messages, patience)
+		f.Fatalf("%d of %d messages ended in %s", len(l.ended), messages, time.Since(began))
 	}
 	f.done(producer)
 	f.compare(producer, l)

@@ -89,7 +89,7 @@ func readAtEnd(f *fixture, b backend.Backend, r backend.Reader) {
 	defer func() { <-appended }() // the reader may see it before the writer is told
 	start := time.Now()
 	next, err := f.open().(backend.Reader).Read(f.ctx(), backend.ReadRequest{After: at.Next, Max: 4, Block: 10 * time.Second})
-	if err != nil || len(next.Records) != 1 || string(next.Records[0].Data) != "message 3" || time.Since(start) > prompt {
+	if err != nil || len(next.Records) != 1 || string(next.Records[0].Data) != "message 3" || time.Since(start) > f.prompt() {
 		f.Errorf("after %s: %+v, %v", time.Since(start), next, err)
 	}
 }
@@ -98,7 +98,7 @@ func readBlocks(f *fixture, b backend.Backend, r backend.Reader) {
 	f.publish(b, numbered(0, 1)...)
 	start := time.Now()
 	got, err := r.Read(f.ctx(), backend.ReadRequest{After: backend.CursorEnd, Max: 4, Block: 300 * time.Millisecond})
-	if took := time.Since(start); err != nil || len(got.Records) > 0 || took < 250*time.Millisecond || took > prompt {
+	if took := time.Since(start); err != nil || len(got.Records) > 0 || took < 250*time.Millisecond || took > f.prompt() {
 		f.Errorf("after %s: %+v, %v", took, got, err)
 	}
 }

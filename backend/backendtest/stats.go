@@ -51,7 +51,7 @@ func statsFollow(f *fixture) {
 		if stats.XLen < pending+lag {
 			f.Errorf("%s: %d entries are stored, %d have work left", step, stats.XLen, pending+lag)
 		}
-		if off := time.Since(stats.At); off < -5*time.Second || off > 5*time.Second {
+		if off := time.Since(stats.At); off < -5*time.Second || off > f.prompt() {
 			f.Errorf("%s: read just now at %s", step, stats.At)
 		}
 	}
@@ -141,7 +141,7 @@ func signalExpires(f *fixture) {
 		if got, err = producer.Signal(f.ctx(), 100); err != nil {
 			f.Fatal(err)
 		}
-		if took := time.Since(answered); took > time.Second+prompt {
+		if took := time.Since(answered); took > time.Second+f.prompt() {
 			f.Fatalf("a signal for a second is there after %s", took)
 		}
 		time.Sleep(20 * time.Millisecond)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/tests/stall"
 )
 
 // Harness is what the suite has to know about a backend. Name and Open are required.
@@ -83,7 +84,7 @@ func Run(t *testing.T, h Harness) {
 		h.ReclaimAfter = 300 * time.Millisecond
 	}
 	probe := h.Open(t, "probe")
-	s := &suite{h: h, offered: probe, unique: fmt.Sprintf("%x", time.Now().UnixNano()&0xffffff)}
+	s := &suite{h: h, stalled: stall.Meter(t), offered: probe, unique: fmt.Sprintf("%x", time.Now().UnixNano()&0xffffff)}
 	if err := probe.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}
@@ -120,7 +121,8 @@ type testCase struct {
 }
 
 type suite struct {
-	h Harness
+	h       Harness
+	stalled func() time.Duration // the machine, since the suite began
 	// offered is a closed handle; the optional interfaces it implements get cases too.
 	offered backend.Backend
 
@@ -137,7 +139,7 @@ func (s *suite) run(t *testing.T, c testCase) {
 }
 
 func (s *suite) fixture(t *testing.T) *fixture {
-	return &fixture{T: t, h: s.h, suite: s, stream: s.name(), short: s.h.ReclaimAfter}
+	return &fixture{T: t, h: s.h, suite: s, before: s.stalled(), stream: s.name(), short: s.h.ReclaimAfter}
 }
 
 // only returns cases if there is what they need.
@@ -155,6 +157,7 @@ type fixture struct {
 	*testing.T
 	h      Harness
 	suite  *suite
+	before time.Duration // the machine had stalled when the case began
 	stream string
 	short  time.Duration // ReclaimAfter of claims that run out
 }
@@ -180,6 +183,15 @@ func (f *fixture) two() (a, b backend.Backend) {
 	}
 	return a, f.open()
 }
+
+// late is for how long the machine has stalled since the case began.
+func (f *fixture) late() time.Duration { return f.suite.stalled() - f.before }
+
+// prompt is what a bound on time allows for what has to happen soon.
+func (f *fixture) prompt() time.Duration { return prompt + f.late() }
+
+// patience is the same for what has to happen.
+func (f *fixture) patience() time.Duration { return patience + f.late() }
 
 // ctx ends a call that does not come back.
 func (f *fixture) ctx() context.Context {
@@ -244,11 +256,15 @@ func (f *fixture) gather(b backend.Backend, req backend.ClaimRequest, n int) bac
 	f.Helper()
 	var all backend.Claimed
 	for start := time.Now(); len(all.Deliveries)+len(all.Dead)+len(all.Lost) < n; {
-		if time.Since(start) > patience {
+		if time.Since(start) > f.patience() {
 			f.Fatalf("%d of %d messages came in %s: %d deliveries, dead %v, lost %v",
-				len(all.Deliveries)+len(all.Dead)+len(all.Lost), n, patience, len(all.Deliveries), all.Dead, all.Lost)
+				len(all.Deliveries)+len(all.Dead)+len(all.Lost), n, time.Since(start), len(all.Deliveries), all.Dead, all.Lost)
 		}
+		began := time.Now()
 		got, err := b.Claim(f.ctx(), req)
+		if errors.Is(err, backend.ErrOutcomeUnknown) && time.Since(began) > req.ReclaimAfter/2 {
+			continue // a lease ran out while its message was on its way to the letters: the next claim moves it again
+		}
 		if err != nil {
 			f.Fatalf("claim: %v", err)
 		}
@@ -261,7 +277,7 @@ func (f *fixture) gather(b backend.Backend, req backend.ClaimRequest, n int) bac
 				all.Deliveries = append(all.Deliveries, d)
 				continue
 			}
-			if age := d.Since.Sub(all.Deliveries[at].Since); age < req.ReclaimAfter/2 {
+			if age := time.Since(all.Deliveries[at].Since); age < req.ReclaimAfter/2 { // the new lease may have begun later than its Since
 				f.Fatalf("message %s came again %s after its claim", d.ID, age)
 			}
 			all.Deliveries[at] = d
@@ -279,7 +295,7 @@ func (f *fixture) claim(b backend.Backend, consumer string, n int) []*backend.De
 	var all []*backend.Delivery
 	for start := time.Now(); len(all) < n; {
 		got := f.gather(b, request(consumer, n-len(all)), 1)
-		if all = append(all, got.Deliveries...); len(got.Dead)+len(got.Lost) > 0 || time.Since(start) > patience {
+		if all = append(all, got.Deliveries...); len(got.Dead)+len(got.Lost) > 0 || time.Since(start) > f.patience() {
 			f.Fatalf("asked for %d deliveries, got %d, dead %v, lost %v", n, len(all), got.Dead, got.Lost)
 		}
 	}
@@ -310,7 +326,7 @@ func (f *fixture) finish(b backend.Backend, req backend.ClaimRequest, deliveries
 	f.Helper()
 	for start := time.Now(); len(deliveries) > 0; {
 		lost, err := b.Ack(f.ctx(), leases(deliveries))
-		if err != nil || time.Since(start) > patience {
+		if err != nil || time.Since(start) > f.patience() {
 			f.Fatalf("ack of %s: lost %v, error %v", describe(deliveries), lost, err)
 		}
 		var again []*backend.Delivery

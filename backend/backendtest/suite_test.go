@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/tests/bubble"
+	"github.com/weirmq/weir/tests/stall"
 )
 
 // The suite itself is tested on the fake: with it every case has to pass, and
@@ -68,7 +69,7 @@ func TestAMachineThatStandsStillIsNoFault(t *testing.T) {
 		open := h.Open
 		h.Open = func(t testing.TB, stream string) backend.Backend { return &stalled{Backend: open(t, stream)} }
 		h.ReclaimAfter = 300 * time.Millisecond
-		s := &suite{h: h}
+		s := &suite{h: h, stalled: stall.Meter(t)}
 		nackDelaysOne(s.fixture(t))
 	})
 }

@@ -102,7 +102,10 @@ func (s *Sentinel) watch(version string) *Server {
 }
 
 func (s *Sentinel) client(w *Server) *redis.SentinelClient {
-	c := redis.NewSentinelClient(&redis.Options{Addr: w.Addr(), Protocol: 2, DisableIdentity: true})
+	c := redis.NewSentinelClient(&redis.Options{
+		Addr: w.Addr(), Protocol: 2, DisableIdentity: true,
+		DialTimeout: Patience, ReadTimeout: Patience, WriteTimeout: Patience,
+	})
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c
 }

@@ -71,10 +71,17 @@ func StartTLS(t TB, certificate, key, ca string, args ...string) (s *Server, add
 	return s, net.JoinHostPort("127.0.0.1", with)
 }
 
+// Patience is how long the clients of tests wait for an answer. Those of go-redis give up after 3 s, for
+// which a machine may stand still.
+const Patience = time.Minute
+
 // Client returns a client of the server, without retries, that is closed with
 // the test.
 func (s *Server) Client() *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: s.Addr(), Protocol: 2, MaxRetries: -1, DisableIdentity: true})
+	c := redis.NewClient(&redis.Options{
+		Addr: s.Addr(), Protocol: 2, MaxRetries: -1, DisableIdentity: true,
+		DialTimeout: Patience, ReadTimeout: Patience, WriteTimeout: Patience,
+	})
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c
 }

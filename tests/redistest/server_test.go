@@ -37,7 +37,7 @@ func TestPausedServerIsSilent(t *testing.T) {
 		t.Fatalf("a paused server answered %d bytes", n)
 	}
 	s.Resume()
-	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
 	if _, err := c.Read(make([]byte, 16)); err != nil {
 		t.Fatalf("after Resume: %v", err)
 	}
@@ -61,7 +61,7 @@ func ask(t *testing.T, addr, command string) string {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := c.Write([]byte(command + "\r\n")); err != nil {
 		t.Fatal(err)
 	}

@@ -121,7 +121,7 @@ func TestWaitingClaimSurvivesWhatTheServerTurnsInto(t *testing.T) {
 		claim(t, b, backend.ClaimRequest{Max: 1})
 		ended := make(chan error, 1)
 		go func() {
-			_, err := b.Claim(background, backend.ClaimRequest{Consumer: "c", Max: 1, Block: 20 * time.Second, ReclaimAfter: time.Minute})
+			_, err := b.Claim(background, backend.ClaimRequest{Consumer: "c", Max: 1, Block: 2 * time.Minute, ReclaimAfter: time.Minute})
 			ended <- err
 		}()
 		wait(t, "the claim waits", func() bool {
@@ -138,7 +138,7 @@ func TestWaitingClaimSurvivesWhatTheServerTurnsInto(t *testing.T) {
 			if err != nil && !backend.Retryable(err) {
 				t.Errorf("after %v: %v", change, err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatalf("after %v the claim goes on to wait", change)
 		}
 		_ = admin.Do(t.Context(), "REPLICAOF", "NO", "ONE")
@@ -306,7 +306,7 @@ func TestNobodyListening(t *testing.T) {
 	s.Restart()
 	// go-redis fails at once after as many failed dials as its pool may have connections,
 	// and looks once a second whether that is over.
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		_, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}})
 		if err == nil {
 			break

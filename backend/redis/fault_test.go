@@ -13,6 +13,7 @@ import (
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/tests/leak"
 	"github.com/weirmq/weir/tests/redistest"
+	"github.com/weirmq/weir/tests/stall"
 )
 
 // scene is one server under attack. The workload reaches it through the proxy if
@@ -42,6 +43,15 @@ func (s *scene) holdUntil(d time.Duration, told func(err error) bool) {
 	wait(s.t, "a publish is told of the fault", func() bool { return s.rig.told(told) })
 }
 
+// untilTold repeats a fault until a publish has been told such an error: a machine that stands still for as long
+// as the fault lasts keeps it from the producers.
+func (s *scene) untilTold(told func(err error) bool, fault func()) {
+	stall.Until(rigPatience, func() bool {
+		fault()
+		return s.rig.told(told)
+	})
+}
+
 func isAny(error) bool { return true }
 
 func is(target error) func(err error) bool {
@@ -67,12 +77,14 @@ var faults = []struct {
 	}, verdict{fails: true}},
 	{"frozen for 5 s", func(s *scene) {
 		s.server.Pause()
-		hold(5 * time.Second)
+		s.holdUntil(5*time.Second, is(backend.ErrOutcomeUnknown))
 		s.server.Resume()
 	}, verdict{sees: backend.ErrOutcomeUnknown}},
 	{"CLIENT PAUSE for writes", func(s *scene) {
-		s.do("CLIENT", "PAUSE", 1000, "WRITE")
-		hold(time.Second)
+		s.untilTold(is(backend.ErrOutcomeUnknown), func() {
+			s.do("CLIENT", "PAUSE", 1000, "WRITE")
+			hold(time.Second)
+		})
 	}, verdict{sees: backend.ErrOutcomeUnknown}},
 	{"CLIENT KILL of all", func(s *scene) {
 		for range 20 {
@@ -80,7 +92,9 @@ var faults = []struct {
 			hold(20 * time.Millisecond)
 		}
 	}, verdict{}},
-	{"DEBUG SLEEP", func(s *scene) { s.do("DEBUG", "SLEEP", "1.5") }, verdict{sees: backend.ErrOutcomeUnknown}},
+	{"DEBUG SLEEP", func(s *scene) {
+		s.untilTold(is(backend.ErrOutcomeUnknown), func() { s.do("DEBUG", "SLEEP", "1.5") })
+	}, verdict{sees: backend.ErrOutcomeUnknown}},
 	{"DEBUG RELOAD", func(s *scene) { s.do("DEBUG", "RELOAD") }, verdict{}},
 	{"SCRIPT FLUSH", func(s *scene) {
 		for range 20 {
@@ -106,10 +120,10 @@ var faults = []struct {
 	}, verdict{sees: backend.ErrUnavailable}},
 	{"cut before the answer", func(s *scene) {
 		s.proxy.Set(redistest.Fault{HoldDown: true})
-		for deadline := time.Now().Add(rigPatience); !s.rig.told(is(backend.ErrOutcomeUnknown)) && time.Now().Before(deadline); {
+		s.untilTold(is(backend.ErrOutcomeUnknown), func() {
 			hold(100 * time.Millisecond)
 			s.proxy.Cut()
-		}
+		})
 		s.proxy.Heal()
 	}, verdict{proxied: true, sees: backend.ErrOutcomeUnknown}},
 	{"cut amid requests", func(s *scene) {
@@ -148,12 +162,12 @@ var faults = []struct {
 	}, verdict{proxied: true}},
 	{"black hole for 2 s", func(s *scene) {
 		s.proxy.Set(redistest.Blackhole)
-		hold(2 * time.Second)
+		s.holdUntil(2*time.Second, is(backend.ErrOutcomeUnknown))
 		s.proxy.Heal()
 	}, verdict{proxied: true, sees: backend.ErrOutcomeUnknown}},
 	{"half-open for 2 s", func(s *scene) {
 		s.proxy.Set(redistest.Fault{HoldDown: true})
-		hold(2 * time.Second)
+		s.holdUntil(2*time.Second, is(backend.ErrOutcomeUnknown))
 		s.proxy.Heal()
 	}, verdict{proxied: true, sees: backend.ErrOutcomeUnknown}},
 }
@@ -176,8 +190,7 @@ func eachFault(t *testing.T) {
 				"--appendonly", "yes", "--appendfsync", "always", "--enable-debug-command", "local",
 			}})}
 			s.proxy = redistest.NewProxy(t, s.server.Addr())
-			s.direct = goredis.NewClient(&goredis.Options{Addr: s.server.Addr(), Protocol: 2})
-			t.Cleanup(func() { _ = s.direct.Close() })
+			s.direct = s.server.Client()
 			address := s.server.URL()
 			if fault.proxied {
 				address = s.proxy.URL()

@@ -23,7 +23,7 @@ func openError(t *testing.T, rawURL string) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	b, err := redis.Open(ctx, u)
 	if err == nil {

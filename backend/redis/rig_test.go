@@ -20,12 +20,13 @@ import (
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/redis"
 	"github.com/weirmq/weir/tests/capture"
+	"github.com/weirmq/weir/tests/stall"
 )
 
 const (
 	rigReclaim  = 500 * time.Millisecond
 	rigDeadline = 300 * time.Millisecond // of one publish
-	rigPatience = 30 * time.Second       // until a workload goes on
+	rigPatience = 90 * time.Second       // until a workload goes on; Sentinels of a machine that stood still for 2 s do nothing for 30 s
 	rigWriters  = 4                      // every other one with idempotency keys
 )
 
@@ -187,14 +188,12 @@ func (r *rig) told(like func(error) bool) bool {
 func (r *rig) until(n int) {
 	r.t.Helper()
 	begin := time.Now()
-	for deadline := begin.Add(rigPatience); r.doneSince(begin) < n; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			r.mu.Lock()
-			told := r.kinds()
-			r.mu.Unlock()
-			r.t.Fatalf("within %v only %d of %d more messages were published and handled; told: %v\n%s",
-				rigPatience, r.doneSince(begin), n, told, r.log.String())
-		}
+	if !stall.Until(rigPatience, func() bool { return r.doneSince(begin) >= n }) {
+		r.mu.Lock()
+		told := r.kinds()
+		r.mu.Unlock()
+		r.t.Fatalf("within %v only %d of %d more messages were published and handled; told: %v\n%s",
+			rigPatience, r.doneSince(begin), n, told, r.log.String())
 	}
 }
 
@@ -203,6 +202,18 @@ func (r *rig) doneSince(begin time.Time) (count int) {
 	defer r.mu.Unlock()
 	for payload, at := range r.stored {
 		if done, ok := r.handled[payload]; ok && at.After(begin) && done.After(begin) {
+			count++
+		}
+	}
+	return count
+}
+
+// storedSince is how many messages were stored after begin.
+func (r *rig) storedSince(begin time.Time) (count int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, at := range r.stored {
+		if at.After(begin) {
 			count++
 		}
 	}
@@ -287,40 +298,32 @@ func (r *rig) awaitHandled(loses bool) {
 	if loses {
 		return
 	}
-	deadline := time.Now().Add(rigPatience)
-	for {
-		var lost []string
+	var lost []string
+	if !stall.Until(rigPatience, func() bool {
+		lost = nil
 		r.mu.Lock()
+		defer r.mu.Unlock()
 		for payload := range r.stored {
 			if _, ok := r.handled[payload]; !ok {
 				lost = append(lost, payload)
 			}
 		}
-		r.mu.Unlock()
-		if len(lost) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("%d acknowledged messages were never handled: %.10v\n%s", len(lost), lost, r.log.String())
-		}
-		time.Sleep(5 * time.Millisecond)
+		return len(lost) == 0
+	}) {
+		r.t.Fatalf("%d acknowledged messages were never handled: %.10v\n%s", len(lost), lost, r.log.String())
 	}
 }
 
 // awaitSettled waits until nothing is stuck in the group's pending list.
 func (r *rig) awaitSettled(server goredis.UniversalClient) {
 	r.t.Helper()
-	var last any
-	deadline := time.Now().Add(rigPatience)
-	for {
-		groups, err := server.XInfoGroups(context.Background(), "jobs").Result()
-		if err == nil && len(groups) == 1 && groups[0].Pending == 0 && groups[0].Lag <= 0 {
-			return
-		}
-		if last = groups; time.Now().After(deadline) {
-			r.t.Fatalf("work is left: %+v, %v", last, err)
-		}
-		time.Sleep(5 * time.Millisecond)
+	var groups []goredis.XInfoGroup
+	var err error
+	if !stall.Until(rigPatience, func() bool {
+		groups, err = server.XInfoGroups(context.Background(), "jobs").Result()
+		return err == nil && len(groups) == 1 && groups[0].Pending == 0 && groups[0].Lag <= 0
+	}) {
+		r.t.Fatalf("work is left: %+v, %v", groups, err)
 	}
 }
 

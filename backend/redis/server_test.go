@@ -10,6 +10,7 @@ import (
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/redis"
 	"github.com/weirmq/weir/tests/redistest"
+	"github.com/weirmq/weir/tests/stall"
 )
 
 // startServer runs the system's redis-server until the test ends.
@@ -21,10 +22,8 @@ func startServer(t *testing.T, args ...string) (addr string, s *redistest.Server
 
 func wait(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 30 s: %s", what)
-		}
+	if !stall.Until(30*time.Second, done) {
+		t.Fatalf("not within 30 s: %s", what)
 	}
 }
 

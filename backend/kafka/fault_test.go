@@ -244,7 +244,7 @@ func passes(f *fake, kind string, w trouble) {
 		f.Fault(trouble{key: kmsg.Produce, err: kerr.NotLeaderForPartition}.fault(1)) // so that it is asked for
 	}
 	f.publish(producer, some, all)
-	hit, cancel := context.WithTimeout(f.Context(), 10*time.Second)
+	hit, cancel := context.WithTimeout(f.Context(), time.Minute)
 	defer cancel()
 	if err := fault.Wait(hit, 1); err != nil {
 		f.Fatal("the trouble did not come")
@@ -417,7 +417,7 @@ func stays(f *fake, kind string, w trouble, want error) {
 // try appends, or claims, until that is an error.
 func (f *fake) try(kind string, b *kafka.Backend) (err error) {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), 4*time.Second)
+	ctx, cancel := context.WithTimeout(f.Context(), 30*time.Second)
 	defer cancel()
 	for err == nil {
 		if kind == "" {

@@ -23,7 +23,7 @@ func TestOneAddressThatAnswersIsEnough(t *testing.T) {
 			for range 8 { // a client takes one at random
 				for _, kind := range groupTypes {
 					raw := "kafka://" + other + "," + broker.Addr() + "," + other + "/" + ofType(kind)
-					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 					watch := stopwatch()
 					b, err := kafka.Open(ctx, parsed(t, raw))
 					took := watch()

@@ -190,7 +190,6 @@ func TestADeliveryCountsThoughTheOneBeforeDidNot(t *testing.T) {
 	b := f.open(groupClassic)
 	f.publish(b, 0, 1)
 	req := claim(1)
-	req.ReclaimAfter = 100 * time.Millisecond
 	var got []*backend.Delivery
 	for _, want := range []int{1, 1, 2} {
 		await(t, "the message", func() bool {
@@ -208,6 +207,7 @@ func TestADeliveryCountsThoughTheOneBeforeDidNot(t *testing.T) {
 			if _, err := b.Nack(t.Context(), []backend.Return{{Lease: got[0].Lease, NotStarted: true}}); err != nil {
 				t.Fatal(err)
 			}
+			req.ReclaimAfter = 100 * time.Millisecond
 		}
 	}
 }

@@ -239,7 +239,7 @@ func TestALookThatWaitsHoldsUpNoClaim(t *testing.T) {
 			_, _ = b.Retained(t.Context(), true)
 		}()
 		<-silent
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		claimed := make(chan error, 1)
 		go func() {
 			_, err := b.Claim(ctx, claim(1))

@@ -326,6 +326,10 @@ func (m *model) drain() {
 // A claim that waits is given no more than it wants, though orphans of several shards are
 // free at the same time; the next one gets the others.
 func TestAClaimThatWaitsGetsNoMoreThanItWants(t *testing.T) {
+	bubble.Run(t, claimsThatWaitGetNoMoreThanTheyWant)
+}
+
+func claimsThatWaitGetNoMoreThanTheyWant(t *testing.T) {
 	b := openURL(t, "mem://most?shards=4")
 	defer b.Close()
 	const n = 40

@@ -110,7 +110,7 @@ func takeOver(t *testing.T, url string) {
 			}
 			return nil
 		}, weir.PoolConfig{
-			Workers: 4, ReclaimAfter: reclaim, Block: block, Consumer: fmt.Sprint("pool-", i),
+			Workers: 4, ReclaimAfter: reclaim, Block: block, MaxDeliveries: -1, Consumer: fmt.Sprint("pool-", i),
 			Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 		if err != nil {
@@ -127,6 +127,7 @@ func takeOver(t *testing.T, url string) {
 		defer mu.Unlock()
 		return len(done)
 	}
+	late := stall.Watch()
 	waitFor(t, "a fifth is done", func() bool { return handled() > messages/5 })
 	for _, m := range mortals[:dying] {
 		m.dead.Store(true)
@@ -142,14 +143,16 @@ func takeOver(t *testing.T, url string) {
 	}
 	stop()
 	running.Wait()
+	slow := late() > reclaim/2
 	mu.Lock()
 	defer mu.Unlock()
 	if again == 0 {
 		t.Error("the dead pools left nothing to take over: nothing was tested")
 	}
 	for data, n := range done {
-		// One that was handled just before its pool died may be handled again.
-		if n > 2 {
+		// One that was handled just before its pool died may be handled again; on a machine that
+		// stands still for as long as a lease any may.
+		if n > 2 && !slow {
 			t.Errorf("message %s was handled %d times", data, n)
 		}
 	}
@@ -300,10 +303,8 @@ func openStream(t *testing.T, url string) *weir.Stream {
 
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 30 s: %s", what)
-		}
+	if !stall.Until(30*time.Second, ok) {
+		t.Fatalf("not within 30 s: %s", what)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/stall"
 )
 
 // streamReader reads an event stream block by block.
@@ -242,6 +243,7 @@ func TestStoppingTellsEveryStreamAndWaitsForThem(t *testing.T) {
 		all = append(all, r)
 	}
 	stopped := make(chan struct{})
+	begin, stalled := time.Now(), stall.Watch()
 	go func() { s.Stop(); close(stopped) }()
 	for _, r := range all {
 		r.want("error", `"code":"server_shutting_down"`, `"message":"`)
@@ -249,9 +251,8 @@ func TestStoppingTellsEveryStreamAndWaitsForThem(t *testing.T) {
 			t.Errorf("the stream goes on with %q", end)
 		}
 	}
-	select {
-	case <-stopped:
-	case <-time.After(9 * time.Second):
+	<-stopped
+	if took := time.Since(begin); took > 9*time.Second+stalled() {
 		t.Error("stopping takes as long as if the streams had not ended")
 	}
 	if n := s.streams.count(); n != 0 {

@@ -54,7 +54,7 @@ func TestAReleasedFileNeverTakesTheNameOfOneInUse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the writer waits for a file that never comes")
 	}
 	mustClose(t, l)

@@ -57,7 +57,7 @@ func (b *Backend) Pause(ctx context.Context, paused bool) error {
 }
 
 // isPaused asks the server if what is known is too old. A user who may not read it is not
-// paused.
+// paused; a server that cannot say it now, as while it loads, says nothing of it.
 func (b *Backend) isPaused(ctx context.Context) (bool, error) {
 	if paused, fresh := b.pause.known(); fresh {
 		return paused, nil

@@ -146,3 +146,25 @@ func seen(t *testing.T, s *redistest.Server, command string) <-chan struct{} {
 	}()
 	return came
 }
+
+// Whether a group is paused is not known while the server answers nothing but that it cannot say so now. That is no
+// permission to go on, not even for the moment after it.
+func TestAPauseOutlastsARefusalThatPasses(t *testing.T) {
+	t.Parallel()
+	addr, s := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	publish(t, b, 1)
+	if err := b.Pause(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	other := open(t, addr, "stream=jobs") // which has not asked yet
+	end := passing["busy with somebody's script"](t, s)
+	req := backend.ClaimRequest{Consumer: "c", Max: 1, ReclaimAfter: time.Minute}
+	if got, err := other.Claim(t.Context(), req); err == nil {
+		t.Errorf("a busy server has given %+v", got)
+	}
+	end()
+	if got, err := other.Claim(t.Context(), req); err != nil || len(got.Deliveries) > 0 {
+		t.Errorf("a paused group has given %d messages, %v", len(got.Deliveries), err)
+	}
+}

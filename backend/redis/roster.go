@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -129,9 +130,10 @@ func (b *Backend) enroll(ctx context.Context, req *backend.ClaimRequest) error {
 	return nil
 }
 
-// unlessRefused drops an error that is an answer of the server.
+// unlessRefused drops an error that is an answer of the server, unless that passes: what a server says while it
+// loads, or is busy, tells nothing of what a user may do.
 func unlessRefused(err error) error {
-	if code, _ := replyCode(err); code != "" {
+	if code, _ := replyCode(err); code != "" && !errors.Is(err, backend.ErrUnavailable) {
 		return nil
 	}
 	return err

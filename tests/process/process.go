@@ -17,7 +17,7 @@ import (
 )
 
 // stopTimeout is how long a server may take to end after a signal.
-const stopTimeout = 10 * time.Second
+const stopTimeout = 30 * time.Second
 
 // TB is what a server needs of a test; every testing.TB is one, and a program can bring
 // its own.

@@ -46,7 +46,7 @@ func TestConformanceOfACluster(t *testing.T) {
 
 func TestConformanceBehindSentinels(t *testing.T) {
 	t.Parallel()
-	backendtest.Run(t, harness("redis behind sentinels", redistest.StartSentinel(t, redistest.Options{}).URL()+"&"))
+	backendtest.Run(t, harness("redis behind sentinels", redistest.StartSentinel(t, redistest.Options{Steady: true}).URL()+"&"))
 }
 
 func harness(name, prefix string) backendtest.Harness {

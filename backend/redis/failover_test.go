@@ -82,7 +82,7 @@ func TestSentinelFailoverTakesASentinelAlong(t *testing.T) {
 // TestSilentSentinelsKeepNobodyFromOpening: one that answers is enough.
 func TestSilentSentinelsKeepNobodyFromOpening(t *testing.T) {
 	t.Parallel()
-	s := redistest.StartSentinel(t, redistest.Options{})
+	s := redistest.StartSentinel(t, redistest.Options{Steady: true})
 	s.Sentinels[0].Pause()
 	s.Sentinels[1].Pause()
 	u, err := url.Parse(s.URL() + "&stream=jobs")

@@ -214,7 +214,7 @@ func TestNewRefusesWhatIsNoClient(t *testing.T) {
 // program says where they are.
 func TestALentClientOfSentinelsMayBeAClusterClient(t *testing.T) {
 	t.Parallel()
-	s := redistest.StartSentinel(t, redistest.Options{})
+	s := redistest.StartSentinel(t, redistest.Options{Steady: true})
 	client := goredis.NewFailoverClusterClient(&goredis.FailoverOptions{
 		MasterName: redistest.MasterName, SentinelAddrs: sentinelAddrs(t, s), Protocol: 2,
 	})

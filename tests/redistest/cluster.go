@@ -24,11 +24,16 @@ type Cluster struct {
 
 // StartCluster starts three masters and replicas (0 to 3) replicas, waits until
 // every node knows every other and serves, and ends them with the test. A master
-// that does not answer for a second is replaced by its replica.
+// that does not answer for a second is replaced by its replica. Without replicas it is
+// waited for, since the others would refuse everything and nobody takes over.
 func StartCluster(t TB, replicas int, opt Options) *Cluster {
 	t.Helper()
+	patience := "1000"
+	if replicas == 0 {
+		patience = "60000"
+	}
 	opt.Args = append([]string{
-		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "1000",
+		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", patience,
 		"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
 	}, opt.Args...)
 	c := &Cluster{opt: opt, t: t}

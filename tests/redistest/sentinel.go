@@ -38,7 +38,7 @@ func StartSentinel(t TB, opt Options) *Sentinel {
 	s.Replica = Start(t, opt)
 	awaitLink(t, s.Replica)
 	for range sentinels {
-		s.Sentinels = append(s.Sentinels, s.watch(opt.Version))
+		s.Sentinels = append(s.Sentinels, s.watch(opt))
 	}
 	s.awaitWatch()
 	return s
@@ -77,9 +77,13 @@ func (s *Sentinel) AwaitFailover(old *Server) *Server {
 func portOf(s *Server) string { return fmt.Sprint(s.port) }
 
 // watch starts one sentinel. It rewrites its own configuration file.
-func (s *Sentinel) watch(version string) *Server {
+func (s *Sentinel) watch(opt Options) *Server {
 	s.t.Helper()
-	w := prepare(s.t, Options{Version: version})
+	downAfter := 500
+	if opt.Steady {
+		downAfter = 60_000
+	}
+	w := prepare(s.t, Options{Version: opt.Version})
 	config := filepath.Join(w.Dir(), "sentinel.conf")
 	w.args = func() []string { return []string{config, "--sentinel"} }
 	err := w.launch(func() (int, error) {
@@ -90,7 +94,7 @@ func (s *Sentinel) watch(version string) *Server {
 		text := strings.Join([]string{
 			fmt.Sprintf("port %d", port), "bind 127.0.0.1", "dir " + w.Dir(), "logfile " + w.logPath(),
 			fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d %d", MasterName, s.Primary.port, quorum),
-			fmt.Sprintf("sentinel down-after-milliseconds %s 500", MasterName),
+			fmt.Sprintf("sentinel down-after-milliseconds %s %d", MasterName, downAfter),
 			fmt.Sprintf("sentinel failover-timeout %s 2000", MasterName), "",
 		}, "\n")
 		return port, os.WriteFile(config, []byte(text), 0o600)

@@ -31,6 +31,7 @@ type Options struct {
 	Version string   // one of Versions; empty: System
 	Args    []string // more arguments, such as "--appendonly", "yes"
 	Dir     string   // its directory; empty: a temporary one of the test
+	Steady  bool     // behind Sentinels: it is replaced after a minute without an answer, not after half a second
 }
 
 // Server is one redis-server, replaced by a new process at Restart. Its methods

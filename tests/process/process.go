@@ -58,16 +58,21 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 func (p *Process) Signal(sig syscall.Signal) error {
 	err := p.cmd.Process.Signal(sig)
 	if err == nil && sig == syscall.SIGSTOP {
-		for end := time.Now().Add(stopTimeout); p.runs() && time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
-		}
+		AwaitStop(p.cmd.Process.Pid)
 	}
 	return err
 }
 
-// runs reports whether a thread of the process is not stopped.
-func (p *Process) runs() bool {
-	threads, _ := filepath.Glob("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/task/*/stat")
+// AwaitStop waits until no thread of a process that was sent SIGSTOP runs any more.
+func AwaitStop(pid int) {
+	for end := time.Now().Add(stopTimeout); runs(pid) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// runs reports whether a thread of a process is not stopped.
+func runs(pid int) bool {
+	threads, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
 	return slices.ContainsFunc(threads, func(name string) bool {
 		stat, err := os.ReadFile(name)
 		if err != nil {
@@ -140,9 +145,24 @@ func take(port int) error {
 	if _, taken := given.LoadOrStore(port, true); taken {
 		return fmt.Errorf("port %d has been given to another server", port)
 	}
+	if err := Reserve(port); err != nil {
+		return err
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
 	if err != nil {
 		return err
 	}
 	return l.Close()
 }
+
+// Reserve keeps a TCP port of 127.0.0.1 from all other processes that reserve theirs, until this one
+// ends, also while its server is down: it takes the UDP port of the number, which no server here uses.
+func Reserve(port int) error {
+	c, err := net.ListenPacket("udp", "127.0.0.1:"+strconv.Itoa(port))
+	if err == nil {
+		reserved.Store(port, c)
+	}
+	return err
+}
+
+var reserved sync.Map // keeps what is reserved open

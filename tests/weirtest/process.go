@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirmq/weir/tests/process"
 )
 
 // processTimeout is how long a command of a test may take to end by itself.
@@ -49,8 +51,13 @@ func Go(t testing.TB, env []string, args ...string) *Process {
 	return p
 }
 
-// Signal sends sig; the process may have ended.
-func (p *Process) Signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
+// Signal sends sig; the process may have ended. After SIGSTOP it waits until no thread runs any
+// more, where the system tells.
+func (p *Process) Signal(sig syscall.Signal) {
+	if p.cmd.Process.Signal(sig) == nil && sig == syscall.SIGSTOP {
+		process.AwaitStop(p.cmd.Process.Pid)
+	}
+}
 
 // Exited is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirmq/weir/tests/process"
 )
 
 // How long a server may take to become ready and to end after a signal.
@@ -104,6 +106,9 @@ const (
 func (s *Server) startToStay() error {
 	for try := 0; ; try++ {
 		s.port = firstPort + rand.IntN(ports)
+		if process.Reserve(s.port) != nil {
+			continue // somebody else's, who may have it down
+		}
 		err := s.start()
 		if err == nil || try == 9 || !strings.Contains(s.Stderr(), "address already in use") {
 			return err

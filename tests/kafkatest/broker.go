@@ -60,7 +60,7 @@ const Without = -1
 // goroutine at a time, except Addr and URL.
 type Broker struct {
 	t          TB
-	dir        string
+	dir, data  string
 	id         int
 	voters     string // of a cluster, empty alone
 	port       int
@@ -96,7 +96,7 @@ func Start(t TB, opt Options) *Broker {
 
 // newBroker is a broker that has not been created; it ends with the test.
 func newBroker(t TB, id int, opt Options) *Broker {
-	b := &Broker{t: t, dir: t.TempDir(), id: id, settings: opt.Settings, protocols: opt.Listeners, listeners: map[string]int{}, advertise: opt.Advertise, advertised: map[string]string{}}
+	b := &Broker{t: t, dir: t.TempDir(), data: process.QuickDir(t), id: id, settings: opt.Settings, protocols: opt.Listeners, listeners: map[string]int{}, advertise: opt.Advertise, advertised: map[string]string{}}
 	t.Cleanup(func() {
 		b.process.End(syscall.SIGKILL)
 		if t.Failed() {
@@ -140,7 +140,7 @@ func (b *Broker) voter() string { return fmt.Sprintf("%d@127.0.0.1:%d", b.id, b.
 
 // create makes a new data directory and runs the broker in it.
 func (b *Broker) create(shareVersion int) error {
-	if err := os.RemoveAll(b.path("data")); err != nil {
+	if err := os.RemoveAll(b.data); err != nil {
 		return err
 	}
 	if err := b.configure(); err != nil {
@@ -169,7 +169,7 @@ var formatted sync.Map
 // format fills the data directory.
 func (b *Broker) format(shareVersion int) error {
 	if done, ok := formatted.Load(shareVersion); ok && b.voters == "" {
-		return os.CopyFS(b.path("data"), done.(fs.FS))
+		return os.CopyFS(b.data, done.(fs.FS))
 	}
 	args := []string{
 		"kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", b.path("server.properties"),
@@ -184,11 +184,11 @@ func (b *Broker) format(shareVersion int) error {
 		return nil
 	}
 	files := fstest.MapFS{}
-	err := fs.WalkDir(os.DirFS(b.path("data")), ".", func(path string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(os.DirFS(b.data), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		text, err := os.ReadFile(b.path("data/" + path))
+		text, err := os.ReadFile(filepath.Join(b.data, path))
 		files[path] = &fstest.MapFile{Data: text, Mode: 0o600}
 		return err
 	})
@@ -216,7 +216,7 @@ func (b *Broker) configure() error {
 		"listeners":                 listeners,
 		"advertised.listeners":      advertised,
 		"controller.listener.names": "CONTROLLER",
-		"log.dirs":                  b.path("data"),
+		"log.dirs":                  b.data,
 
 		"listener.security.protocol.map": protocols,
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -91,8 +92,14 @@ func TestWorkSettlesAsManyAtOnceAsTheServerTakes(t *testing.T) {
 	srv := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_MAX_CLAIM=3"}})
 	url := srv.URL + "/requests"
 	must(t, "publish", url, writeLines(t, accessLog(t)[:8]))
-	out := must(t, "work", url, "--until-empty", "100ms", "--workers", "8", "--reclaim-after", "1s", "--json", "--", "sleep", "1.5")
-	if !strings.Contains(out, `"acked":8,"nacked":0,"reclaimed":0,"lost":0`) {
+	end := filepath.Join(t.TempDir(), "end")
+	w := run(t, "work", url, "--until-empty", "100ms", "--workers", "8", "--reclaim-after", "6s", "--json", "--", "sh", "-c", "until [ -e "+end+" ]; do sleep 0.05; done")
+	row := regexp.MustCompile(`weir_http_requests_total\{code="200",method="POST",route="/v0/topics/:topic/extend"\} ([3-9]|\d\d)`)
+	eventually(t, "all are extended, three at once", func() bool { return row.MatchString(send(t, "GET", srv.URL+"/metrics", "")) })
+	if err := os.WriteFile(end, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := w.Succeed(); !strings.Contains(out, `"acked":8,"nacked":0,"reclaimed":0,"lost":0`) {
 		t.Errorf("summary %s", out)
 	}
 }

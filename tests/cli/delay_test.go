@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirmq/weir/tests/kafkatest"
 	"github.com/weirmq/weir/tests/redistest"
+	"github.com/weirmq/weir/tests/stall"
 	"github.com/weirmq/weir/tests/weirtest"
 )
 
@@ -60,7 +61,8 @@ func TestADelayThatCannotBeIsRefused(t *testing.T) {
 // none; what comes twice is at most what a killed worker held.
 func TestKilledWorkersAndServersLoseNoDelayedLine(t *testing.T) {
 	t.Parallel()
-	const n, rounds, atATime = 600, 4, 5
+	const n, rounds, atATime, lease = 600, 4, 5, 2 * time.Second
+	standing := stall.Watch()
 	s := redistest.Start(t, redistest.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
 	url, done := redisURL(s.Addr(), "jobs", "weir"), t.TempDir()+"/done"
 	lines := make([]string, n)
@@ -76,17 +78,13 @@ func TestKilledWorkersAndServersLoseNoDelayedLine(t *testing.T) {
 		return times
 	}
 	work := func() *weirtest.Process {
-		return weirtest.Go(t, nil, "work", url, "--workers", fmt.Sprint(atATime), "--batch", fmt.Sprint(atATime), "--reclaim-after", "2s", "--max-deliveries", "20",
+		return weirtest.Go(t, nil, "work", url, "--workers", fmt.Sprint(atATime), "--batch", fmt.Sprint(atATime), "--reclaim-after", lease.String(), "--max-deliveries", "20",
 			"--", "sh", "-c", `echo "$(cat)" >> `+done)
 	}
 	must(t, "publish", url, writeLines(t, lines), "--delay=1500ms")
 	until := func(least int) {
 		t.Helper()
-		for end := time.Now().Add(90 * time.Second); len(did()) < least; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%d of %d lines were done", len(did()), least)
-			}
-		}
+		eventually(t, fmt.Sprintf("%d lines are done", least), func() bool { return len(did()) >= least })
 	}
 	for i := range rounds {
 		worker := work()
@@ -107,9 +105,10 @@ func TestKilledWorkersAndServersLoseNoDelayedLine(t *testing.T) {
 	// What a killed worker had done and not acknowledged is still to be done again.
 	var out string
 	settled := fmt.Sprintf(`"xlen":%d,"pending":0,"lag":0,`, n)
-	for end := time.Now().Add(30 * time.Second); !strings.Contains(out, settled) && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	eventually(t, "all is acknowledged", func() bool {
 		out = must(t, "sample", url)
-	}
+		return strings.Contains(out, settled)
+	})
 	last.Signal(syscall.SIGTERM)
 	<-last.Exited()
 	twice := 0
@@ -121,10 +120,8 @@ func TestKilledWorkersAndServersLoseNoDelayedLine(t *testing.T) {
 			t.Errorf("somebody did %q", line)
 		}
 	}
-	if most := (rounds + rounds/2) * 2 * atATime; len(did()) != n || twice > most {
+	// Where the machine stood still for as long, leases of living workers have run out, too.
+	if most := (rounds + rounds/2 + int(2*standing()/lease)) * 2 * atATime; len(did()) != n || twice > most {
 		t.Errorf("%d lines were done, want %d; %d of them more than once, want %d at most", len(did()), n, twice, most)
-	}
-	if !strings.Contains(out, settled) {
-		t.Errorf("in the end: %s", out)
 	}
 }

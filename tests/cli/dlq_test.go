@@ -264,31 +264,35 @@ func TestAKilledRedriveNeitherLosesNorDoubles(t *testing.T) {
 	eachBackend(t, func(t *testing.T, url string) {
 		s := openStream(t, url)
 		const n = 300
-		bury(t, s, n, backend.ReasonPoison)
-		kills := 0
-		for left := n; left > 0; {
-			p := run(t, "dlq", "redrive", "--delay=0", "--rate=2000", url)
-			at := left - 60
-			weirtest.Eventually(t, "some letters sent back", func() bool {
-				left = countLetters(t, s)
-				return left <= at || left == 0
-			})
-			if p.Running() {
-				kills++
+		for rounds, kills := 0, 0; kills < 3; rounds++ { // it may be through before this test looks
+			if rounds == 20 {
+				t.Fatalf("in %d rounds the redrive was killed %d times only", rounds, kills)
 			}
-			p.Signal(syscall.SIGKILL)
-			p.Wait()
-		}
-		if kills < 3 {
-			t.Errorf("the redrive was killed %d times only", kills)
-		}
-		seen := map[string]int{}
-		for _, d := range take(t, s, n) {
-			seen[string(bytes.Clone(d.Data))]++
-		}
-		for i := range n {
-			if name := fmt.Sprint("m", i); seen[name] != 1 {
-				t.Errorf("%s is back %d times", name, seen[name])
+			bury(t, s, n, backend.ReasonPoison)
+			for left := n; left > 0; {
+				p := run(t, "dlq", "redrive", "--delay=0", "--rate=2000", url)
+				at := left - 60
+				weirtest.Eventually(t, "some letters sent back", func() bool {
+					left = countLetters(t, s)
+					return left <= at || left == 0
+				})
+				if p.Running() {
+					kills++
+				}
+				p.Signal(syscall.SIGKILL)
+				p.Wait()
+			}
+			seen := map[string]int{}
+			for _, d := range take(t, s, n) {
+				seen[string(bytes.Clone(d.Data))]++
+				if _, err := s.Backend().Ack(t.Context(), []backend.Lease{d.Lease}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range n {
+				if name := fmt.Sprint("m", i); seen[name] != 1 {
+					t.Errorf("%s is back %d times", name, seen[name])
+				}
 			}
 		}
 	})
@@ -355,7 +359,11 @@ func TestARedriveThatFollowsSendsBackWhatDiesLater(t *testing.T) {
 		}
 	}
 	p.Signal(syscall.SIGTERM)
-	if out := p.Succeed(); !strings.Contains(out, `"sent":3`) {
-		t.Errorf("it said %s", out)
+	out, sent := p.Succeed(), 3
+	if countLetters(t, s) == 0 { // this machine stood still until the last one was due again
+		sent = 4
+	}
+	if !strings.Contains(out, fmt.Sprintf(`"sent":%d,`, sent)) {
+		t.Errorf("it sent back %d and said %s", sent, out)
 	}
 }

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -348,11 +349,7 @@ func (x *terminal) shows(texts ...string) {
 	shown := func() bool {
 		return !slices.ContainsFunc(texts, func(text string) bool { return !x.has(text) })
 	}
-	for began := time.Now(); !shown(); time.Sleep(10 * time.Millisecond) {
-		if time.Since(began) > 30*time.Second {
-			x.Fatalf("%q does not come on the screen", texts)
-		}
-	}
+	eventually(x.T, fmt.Sprintf("%q on the screen", texts), shown)
 }
 
 // has reports whether a line has a text, runs of blanks counting as one.
@@ -384,7 +381,7 @@ func (x *terminal) restored(code int) {
 	x.Helper()
 	select {
 	case <-x.ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		x.Fatal("it does not end")
 	}
 	if got := x.cmd.ProcessState.ExitCode(); got != code {

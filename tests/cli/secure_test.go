@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,6 +24,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/tests/certtest"
+	"github.com/weirmq/weir/tests/stall"
 	"github.com/weirmq/weir/tests/weirtest"
 )
 
@@ -232,6 +234,7 @@ func TestKeysAndCertificatesAreReplacedUnderStreams(t *testing.T) {
 	eventually(t, "the keys count", func() bool {
 		return s.status(c, stays, http.MethodPut, "/v0/topics/orders", `{"type":"log","durability":"disk"}`)/100 == 2
 	})
+	eventually(t, "the other key counts", func() bool { return s.status(c, goes, http.MethodGet, "/v0/topics/orders", "") == 200 })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var staying, going streams
@@ -269,9 +272,9 @@ func TestKeysAndCertificatesAreReplacedUnderStreams(t *testing.T) {
 	next.Subject = pkix.Name{CommonName: "next"}
 	s.certs.Issue("server", next)
 	must(t, "key", "revoke", "goes", "--keys-file", s.keys)
-	revoked := time.Now()
+	revoked, stalled := time.Now(), stall.Busy()
 	eventually(t, "the streams of the revoked key end", func() bool { return going.ended.Load() == each })
-	took := time.Since(revoked)
+	took, late := time.Since(revoked), stalled()
 	if status := s.status(c, goes, http.MethodGet, "/v0/topics/orders", ""); status != http.StatusUnauthorized {
 		t.Errorf("the revoked key is answered %d", status)
 	}
@@ -298,8 +301,8 @@ func TestKeysAndCertificatesAreReplacedUnderStreams(t *testing.T) {
 		t.Errorf("%d streams of the key that stays were not opened or had gaps, %d of the other: %v %v", a, b, staying.why.Load(), going.why.Load())
 	}
 	t.Logf("%d writes; the streams of the revoked key ended after %s", written.Load(), took)
-	if took > 20*time.Second {
-		t.Errorf("it took %s", took)
+	if took > 20*time.Second+late {
+		t.Errorf("it took %s, of which the machine stood still for %s", took, late)
 	}
 }
 
@@ -311,10 +314,10 @@ func TestABrokenFileOfKeysChangesNothing(t *testing.T) {
 	key := s.newKey("app", "read", "")
 	eventually(t, "the key counts", func() bool { return s.status(c, key, http.MethodGet, "/v0/topics", "") == 200 })
 	for _, text := range []string{`{"keys":[`, `{"keys":[{"name":"app"}]}`, `{"keys":[],"more":1}`} {
-		if err := os.WriteFile(s.keys, []byte(text), 0o600); err != nil {
+		before := strings.Count(s.Stderr.String(), "cannot be read")
+		if err := errors.Join(os.WriteFile(s.keys+".new", []byte(text), 0o600), os.Rename(s.keys+".new", s.keys)); err != nil {
 			t.Fatal(err)
 		}
-		before := strings.Count(s.Stderr.String(), "cannot be read")
 		eventually(t, fmt.Sprintf("the log says that %s is wrong", text), func() bool { return strings.Count(s.Stderr.String(), "cannot be read") > before })
 		if status := s.status(c, key, http.MethodGet, "/v0/topics", ""); status != 200 {
 			t.Errorf("with %s the key is answered %d", text, status)

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/weirmq/weir/tests/process"
 	"github.com/weirmq/weir/tests/weirtest"
 )
 
@@ -106,7 +107,7 @@ func TestALogThatNobodyReadsKeepsNoServerFromStopping(t *testing.T) {
 // acknowledged.
 func TestAServerWhoseLogStandsStillEnds(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := process.QuickDir(t)
 	cmd, exited, addr, fill := serveToPipe(t, dir, "--stall-after", "1s")
 	url := "http://" + addr + "/v0/topics/orders"
 	var answer any
@@ -137,7 +138,7 @@ func TestAServerWhoseLogStandsStillEnds(t *testing.T) {
 // writes under way.
 func TestAServerThatWasSuspendedGoesOn(t *testing.T) {
 	t.Parallel()
-	srv := weirtest.Start(t, weirtest.Options{Args: []string{"--stall-after", "3s"}})
+	srv := weirtest.Start(t, weirtest.Options{Dir: filepath.Join(process.QuickDir(t), "data"), Args: []string{"--stall-after", "3s"}})
 	put(t, srv, "orders", `{"durability":"fsync"}`)
 	url := srv.URL + "/v0/topics/orders"
 	acked := make(chan int)

@@ -68,6 +68,13 @@ func NewProxy(t process.TB, target string) *Proxy {
 // Addr is where the proxy listens, host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
+// Connections is how many connections are open, on either side.
+func (p *Proxy) Connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns)
+}
+
 // Set replaces the fault.
 func (p *Proxy) Set(f Fault) {
 	p.mu.Lock()

@@ -325,7 +325,7 @@ func (m *monitor) see(want ...string) {
 				m.t.Logf("%5.1f s fires %s", time.Since(began).Seconds(), alert)
 			}
 		}
-		return !slices.ContainsFunc(want, func(alert string) bool { return !seen[alert] }) || time.Since(began) > time.Minute
+		return !slices.ContainsFunc(want, func(alert string) bool { return !seen[alert] }) || time.Since(began) > 100*time.Second
 	})
 	rules, err := os.ReadFile(filepath.Join(m.dir, "alerts.yml"))
 	if err != nil {

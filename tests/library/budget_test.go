@@ -96,7 +96,9 @@ func (b *sharedBudget) run() {
 	highest, sums, readings := int64(0), [2]int64{}, int64(0)
 	for until.Err() == nil && (time.Since(begun) < 2*time.Second || !bothHandled()) {
 		one, two := depthOf(b.T, watch[0]), depthOf(b.T, watch[1])
-		highest = max(highest, one+two)
+		if both := one + two; both > highest { // what went from one to the other meanwhile counts once
+			highest = max(highest, min(one, depthOf(b.T, watch[0]))+two)
+		}
 		sums, readings = [2]int64{sums[0] + one, sums[1] + two}, readings+1
 	}
 	fair := bothHandled() // what waits when the load ends may be all of one

@@ -103,7 +103,7 @@ func (m *monitor) answersEveryPanel() {
 			}
 		}
 		open = left
-		return len(open) == 0 || time.Since(begin) > 20*time.Second
+		return len(open) == 0 || time.Since(begin) > time.Minute
 	})
 	for _, expr := range open {
 		m.t.Errorf("no data: %s", expr)

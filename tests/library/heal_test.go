@@ -24,6 +24,7 @@ func TestAPoolHealsItselfWhenWorkersAreKilled(t *testing.T) {
 	s.publish(lines...)
 
 	flags := []string{"--workers", "2", "--reclaim-after", idle.String(), "--block", loop.String()}
+	standing := stall.Watch()
 	var workers []*weirtest.Process
 	names := []string{"w1", "w2", "w3", "w4", "w5"}
 	for _, name := range names {
@@ -65,8 +66,9 @@ func TestAPoolHealsItselfWhenWorkersAreKilled(t *testing.T) {
 		}
 		repeats += max(seen[line]-1, 0)
 	}
-	if repeats > int(orphans) {
-		t.Errorf("%d repeats, more than the %d messages held at the kill", repeats, orphans)
+	// Where the machine stood still for as long, those that were not killed have lost leases, too.
+	if stood := standing(); repeats > int(orphans) && stood < idle/2 {
+		t.Errorf("%d repeats, more than the %d messages held at the kill; the machine stood still for %s", repeats, orphans, stood)
 	}
 	t.Logf("5 workers, 2 killed while they held %d messages: %d of %d messages done, taken over %s after the kill (idle %s + loop %s), all done after %s, %d repeats",
 		orphans, len(seen), len(lines), recovered.Round(time.Millisecond), idle, loop, done.Round(time.Millisecond), repeats)

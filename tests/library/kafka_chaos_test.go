@@ -103,6 +103,7 @@ type chaos struct {
 	lives       int              // of all seats
 	killed      map[string]int64 // worker processes, and how long the journal was then
 	outages     []int64          // how long it was when the broker was killed
+	stalls      []int64          // how long it was when the machine had stood still
 	started     int              // workers again that could not open their URL meanwhile
 
 	mu       sync.Mutex
@@ -125,6 +126,9 @@ func (c *chaos) run(proxy *link.Proxy) {
 	ctx, stop := context.WithCancel(c.Context())
 	var publishing sync.WaitGroup
 	publishing.Go(func() { c.publish(ctx) })
+	standing, settled := context.WithCancel(c.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() { c.stand(standing) })
 	c.eventually("the first messages are handled", func() bool { return c.journal.begun() > 50 })
 	for round, began := 0, time.Now(); round < 1 || time.Since(began) < *chaosFor; round++ {
 		past := time.Since(began)
@@ -143,7 +147,10 @@ func (c *chaos) run(proxy *link.Proxy) {
 	}
 	stop()
 	publishing.Wait()
-	c.judge(c.settle())
+	letters := c.settle()
+	settled()
+	watching.Wait()
+	c.judge(letters)
 	for _, s := range c.seats {
 		s.Signal(syscall.SIGTERM)
 	}
@@ -286,9 +293,20 @@ func (c *chaos) settle() (letters map[string]int) {
 	return letters
 }
 
+// stand notes when the machine has stood still for so long that leases may have run out.
+func (c *chaos) stand(ctx context.Context) {
+	for last := time.Now(); ctx.Err() == nil; {
+		time.Sleep(50 * time.Millisecond)
+		if now := time.Now(); now.Sub(last) > time.Second {
+			c.stalls = append(c.stalls, c.journal.size())
+		}
+		last = time.Now()
+	}
+}
+
 // judge wants each letter to tell of as many deliveries as the limit. It may tell of more, by
-// one for each kill of a worker or the broker since its last run began: after that, a delivery
-// only buries the message, and counts if a kill ends it.
+// one for each kill of a worker or the broker since its last run began, and for each time that the
+// machine stood still: after that, a delivery only buries the message, and counts if a kill ends it.
 func (c *chaos) judge(letters map[string]int) {
 	killed, repeats, late := 0, 0, 0
 	runs := c.journal.read()
@@ -320,9 +338,9 @@ func (c *chaos) judge(letters map[string]int) {
 		len(c.stored), c.unknown, len(letters), late, killed, repeats)
 }
 
-// killsSince returns how often a worker or the broker was killed since the last run began.
+// killsSince returns how often a worker or the broker was killed, or all stood still, since the last run began.
 func (c *chaos) killsSince(runs []run) (n int) {
-	for _, at := range slices.AppendSeq(slices.Clone(c.outages), maps.Values(c.killed)) {
+	for _, at := range slices.AppendSeq(slices.Concat(c.outages, c.stalls), maps.Values(c.killed)) {
 		if len(runs) == 0 || at >= runs[len(runs)-1].at {
 			n++
 		}

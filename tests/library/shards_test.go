@@ -42,7 +42,7 @@ func overloadShards(t *testing.T, url string) (least, longest time.Duration) {
 	const workers, service, slo = 20, 40 * time.Millisecond, time.Second
 	var mu sync.Mutex
 	waits := map[string][]time.Duration{} // by shard
-	var handled, stored, late atomic.Int64
+	var handled, stored, unknown, late atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())
 	pool, err := weir.NewPool(openStream(t, url), func(_ context.Context, d *weir.Delivery) error {
 		shard, _, _ := strings.Cut(d.ID, ":")
@@ -71,7 +71,7 @@ func overloadShards(t *testing.T, url string) (least, longest time.Duration) {
 		defer p.Close()
 		producers = append(producers, p)
 	}
-	offered := offerFor(t, producers, 5*workers*int(time.Second/service), *plateau, &stored)
+	offered := offerFor(t, producers, 5*workers*int(time.Second/service), *plateau, &stored, &unknown)
 	for end := time.Now().Add(20 * time.Second); handled.Load() < stored.Load() && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -95,14 +95,14 @@ func overloadShards(t *testing.T, url string) (least, longest time.Duration) {
 	if len(waits) != 4 {
 		t.Errorf("messages of %d shards were handled", len(waits))
 	}
-	if handled.Load() != stored.Load() {
-		t.Errorf("%d of %d messages were handled", handled.Load(), stored.Load())
+	if n := handled.Load(); n < stored.Load() || n > stored.Load()+unknown.Load() {
+		t.Errorf("%d messages were handled of %d, and %d that may be stored", n, stored.Load(), unknown.Load())
 	}
 	return least, longest
 }
 
 // offerFor publishes at a rate for a time, whatever becomes of it.
-func offerFor(t *testing.T, producers []*weir.Producer, rate int, d time.Duration, stored *atomic.Int64) (offered int) {
+func offerFor(t *testing.T, producers []*weir.Producer, rate int, d time.Duration, stored, unknown *atomic.Int64) (offered int) {
 	var all sync.WaitGroup
 	for start := time.Now(); time.Since(start) < d; time.Sleep(5 * time.Millisecond) {
 		for ; offered < int(time.Since(start).Seconds()*float64(rate)); offered++ {
@@ -115,6 +115,8 @@ func offerFor(t *testing.T, producers []*weir.Producer, rate int, d time.Duratio
 				switch {
 				case err == nil:
 					stored.Add(1)
+				case errors.Is(err, weir.ErrOutcomeUnknown): // the machine stood still until its context ended
+					unknown.Add(1)
 				case !errors.As(err, &full) && ctx.Err() == nil:
 					t.Errorf("publish: %v", err)
 				}

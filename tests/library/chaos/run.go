@@ -17,6 +17,7 @@ import (
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/open"
 	"github.com/weirmq/weir/tests/redistest"
+	"github.com/weirmq/weir/tests/stall"
 )
 
 const (
@@ -80,9 +81,9 @@ func (a *arena) run(ctx context.Context) (*summary, error) {
 	p := &producers{producer: producer, options: a.options, outcomes: map[int]outcome{}}
 	sum := &summary{options: a.options, server: s.Info().Server, repeats: map[string]int{}}
 
-	began := time.Now()
+	began, stalled := time.Now(), stall.Watch()
 	a.disturb(ctx, crew, p)
-	sum.disturbed = time.Since(began)
+	sum.disturbed, sum.stalled = time.Since(began), stalled()
 	if ctx.Err() != nil {
 		return nil, errors.New("interrupted")
 	}
@@ -110,11 +111,17 @@ func (a *arena) disturb(ctx context.Context, crew *crew, p *producers) {
 	for {
 		select {
 		case <-slow:
+			if heal == nil {
+				continue // a machine that stood still until both were due
+			}
 			a.slow = append(a.slow, span{time.Now().UnixNano(), time.Now().Add(a.duration).UnixNano()})
 			a.proxy.Set(slowLink)
 		case <-heal:
+			heal = nil
 			a.proxy.Heal()
-			a.slow[0].to = time.Now().UnixNano()
+			for i := range a.slow {
+				a.slow[i].to = time.Now().UnixNano()
+			}
 		case <-tick.C:
 			a.killServer()
 		case <-ctx.Done():

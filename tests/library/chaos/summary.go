@@ -12,6 +12,7 @@ type summary struct {
 	options
 	server          string
 	disturbed, took time.Duration
+	stalled         time.Duration // of disturbed, the machine stood still
 
 	published        int
 	unknown, refused int64
@@ -67,9 +68,10 @@ func (s *summary) reached(o options) error {
 			missing = append(missing, fmt.Sprintf("%d %s, want %d", got, what, least))
 		}
 	}
-	want("kills", s.kills, int(o.duration/o.killEvery)/2)
-	want("kills of Redis", s.outages, int(o.duration/o.redisEvery)/2)
-	want("messages", s.published, int(o.duration.Seconds())*o.rate/4)
+	moved := max(0, o.duration-s.stalled)
+	want("kills", s.kills, int(moved/o.killEvery)/2)
+	want("kills of Redis", s.outages, int(moved/o.redisEvery)/2)
+	want("messages", s.published, int(moved.Seconds())*o.rate/4)
 	want("runs of killed processes repeated", s.repeats[whyAtWork], 1)
 	want("dead letters", s.dead, 1)
 	if len(missing) == 0 {

@@ -178,7 +178,7 @@ func announce(t *testing.T, b *bucket, n int) {
 	c := newClient(t, "f", "d", "m")
 	missing, over := 0, time.Duration(math.MinInt64)
 	var killed time.Time
-	var longest, busy time.Duration // of the life before: the longest PUT, and for how long something waited for a processor
+	var longest, busy time.Duration // of the life before: the longest PUT, and for how long the machine stood still
 	for round := range n + 1 {
 		base, err := m.Start(t.Context())
 		if err != nil {
@@ -191,7 +191,7 @@ func announce(t *testing.T, b *bucket, n int) {
 					over = max(over, oldest-every-longest)
 				}
 				if oldest > every+2*longest+late+busy {
-					t.Errorf("round %d: a record of %s that was lost had been acknowledged %v before, the longest PUT took %v, the processors were contended for %v",
+					t.Errorf("round %d: a record of %s that was lost had been acknowledged %v before, the longest PUT took %v, the machine stood still for %v",
 						round, topic, oldest, longest, busy)
 				}
 			} else if _, err := c.call(t.Context(), "PUT", base+"/v0/topics/"+topic, map[string]any{"durability": class}, &struct{}{}); err != nil {
@@ -206,7 +206,7 @@ func announce(t *testing.T, b *bucket, n int) {
 			time.Sleep(2 * time.Second) // a topic of the last second may go with its machine
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		contended := stall.Contended()
+		stalled := stall.Busy()
 		var writers sync.WaitGroup
 		for topic := range topics {
 			for i := range 4 {
@@ -221,7 +221,7 @@ func announce(t *testing.T, b *bucket, n int) {
 		if b != nil {
 			longest = b.longest()
 		}
-		killed, busy = time.Now(), contended()
+		killed, busy = time.Now(), stalled()
 		m.Kill()
 		writers.Wait()
 		stop()

@@ -76,7 +76,7 @@ func TestABucketThatIsAwayIsNotNoticed(t *testing.T) {
 	phase := func(what string, d time.Duration) {
 		ctx, cancel := context.WithTimeout(t.Context(), d)
 		defer cancel()
-		contended := stall.Contended()
+		stalled := stall.Busy()
 		took, all := make([][]time.Duration, len(topics)), []time.Duration{}
 		var writers sync.WaitGroup
 		for i, topic := range topics {
@@ -84,7 +84,7 @@ func TestABucketThatIsAwayIsNotNoticed(t *testing.T) {
 			writers.Go(func() { other.pace(ctx, alone.URL, topic, new([]time.Duration)) })
 		}
 		writers.Wait()
-		busy := contended()
+		busy := stalled()
 		for _, one := range took {
 			all = append(all, one...)
 		}
@@ -96,7 +96,7 @@ func TestABucketThatIsAwayIsNotNoticed(t *testing.T) {
 		t.Logf("%s: %d writes in %v, p50 %v, p99 %v, the slowest %v; RSS %d MiB, without a copy %d MiB, %.0f MiB behind",
 			what, n, d, all[n/2], all[n*99/100], all[n-1], s.RSS()>>20, alone.RSS()>>20, number(t, s.URL, "weir_replica_lag_bytes")/(1<<20))
 		if slowest := all[n-1]; slowest > 3*time.Second+busy {
-			t.Errorf("%s: a write took %v; the processors were contended for %v", what, slowest, busy)
+			t.Errorf("%s: a write took %v; the machine stood still for %v", what, slowest, busy)
 		}
 	}
 	phase("the bucket is there", 3*time.Second)

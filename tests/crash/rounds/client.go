@@ -19,6 +19,10 @@ import (
 // unknown.
 const callTimeout = 20 * time.Second
 
+// unready is for how long a call is made again that the server is not ready for: one that has
+// stood still with its machine has to prove first that it still leads.
+const unready = 5 * time.Second
+
 // maxAnswer bounds the answer that a client reads, in bytes.
 const maxAnswer = 64 << 20
 
@@ -48,17 +52,25 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 func (c *Client) call(ctx context.Context, e *oracle.Event, method, path string, body []byte, reply any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
-	if err != nil {
-		return err
+	var status int
+	var text []byte
+	var err error
+	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		req, bad := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+		if bad != nil {
+			return bad
+		}
+		if body != nil {
+			req.Header.Set("Content-Type", "application/json")
+		}
+		e.Outcome = oracle.Unknown
+		e.Invoke = time.Now().UnixNano()
+		status, text, err = c.roundTrip(req)
+		e.Return = time.Now().UnixNano()
+		if err != nil || status != http.StatusServiceUnavailable || time.Since(begin) > unready {
+			break
+		}
 	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	e.Outcome = oracle.Unknown
-	e.Invoke = time.Now().UnixNano()
-	status, text, err := c.roundTrip(req)
-	e.Return = time.Now().UnixNano()
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		e.Outcome = oracle.Fail

@@ -43,7 +43,7 @@ func runFake(t *testing.T, breaks string, power bool, rounds int) (*Summary, err
 		return func(context.Context) (string, func(), error) { return copied.URL, copied.Close, nil }, nil
 	}
 	return Run(t.Context(), Options{
-		Host: host, Rounds: rounds, Latest: time.Now().Add(2 * time.Minute), Seed: 7, Power: power,
+		Host: host, Rounds: rounds, Latest: time.Now().Add(8 * time.Minute), Seed: 7, Power: power,
 		DiskFlush: time.Second, HistoryDir: t.TempDir(), Backup: backup,
 	})
 }

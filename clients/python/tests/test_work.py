@@ -113,6 +113,7 @@ class Working(kit.Case):
             self.empty(topic)
         self.assertEqual(worker.stop().acked, 3)
 
+    @kit.steadily
     def test_a_job_longer_than_its_lease_stays_with_its_worker(self: Any) -> None:
         topic, begun, end = self.queue("long"), list[int](), threading.Event()
         self.addCleanup(end.set)
@@ -175,6 +176,7 @@ class Working(kit.Case):
         (dead,) = self.weir.diff(letters).records
         self.assertEqual((dead.data, dead.meta["$dead_letter_deliveries"]), ("poison", "2"))
 
+    @kit.steadily
     def test_a_stop_finishes_what_is_held_and_takes_nothing_more(self: Any) -> None:
         topic, begun, end, done = self.queue(*range(5)), list[int](), threading.Event(), list[int]()
         self.addCleanup(end.set)
@@ -204,6 +206,7 @@ class Working(kit.Case):
         self.weir.publish(topic, 1)
         self.assertEqual(len(self.weir.claim(topic)), 1)
 
+    @kit.steadily
     def test_a_lease_that_was_lost_is_known_to_the_handler(self: Any) -> None:
         topic, held, gone = self.queue("x"), list[weirmq.Job](), threading.Event()
 
@@ -359,6 +362,7 @@ class Processes(unittest.TestCase):
         self.gate.write("open")
         self.gate.flush()
 
+    @kit.steadily
     def test_sigterm_lets_a_worker_finish_what_it_holds(self) -> None:
         for kind in ("sync", "async"):
             with self.subTest(kind):

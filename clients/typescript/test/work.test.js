@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
-import { test } from "node:test";
-import { aborted, connect, eventually, losing, newTopic, promise, refusal, refusing } from "./kit.js";
+import { aborted, connect, eventually, losing, newTopic, promise, refusal, refusing, test } from "./kit.js";
 
 const quiet = () => {};
 

@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 
 func withChrome(run func() int) int {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.NoSandbox) // in CI the tests are root's
+		chromedp.NoSandbox, // in CI the tests are root's
+		chromedp.WSURLReadTimeout(2*time.Minute))
 	all, end := chromedp.NewExecAllocator(context.Background(), options...)
 	defer end()
 	var closeAll context.CancelFunc
@@ -102,7 +103,7 @@ func (b *tab) dress(scheme string) {
 
 func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(b.ctx, 90*time.Second)
 	defer cancel()
 	if err := chromedp.Do(ctx, steps...); err != nil {
 		b.t.Fatal(err)
@@ -112,7 +113,7 @@ func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 // holds waits until a JavaScript expression is true.
 func (b *tab) holds(what, expression string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(b.ctx, 90*time.Second)
 	defer cancel()
 	for {
 		ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+expression+")", chromedp.EvalAwaitPromise))

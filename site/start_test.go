@@ -3,16 +3,17 @@ package site
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/weirmq/weir/tests/process"
 	"github.com/weirmq/weir/tests/weirtest"
 )
 
@@ -44,13 +45,11 @@ trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT
 
 func newReader(t *testing.T) *reader {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := process.FreePort(0) // which is still free when the server starts
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer free.Close()
-	_, port, _ := net.SplitHostPort(free.Addr().String())
-	r := &reader{t: t, port: port}
+	r := &reader{t: t, port: strconv.Itoa(port)}
 	r.script.WriteString(prelude)
 	return r
 }
@@ -60,7 +59,7 @@ func (r *reader) types(text string) {
 	for line := range strings.Lines(strings.ReplaceAll(text, ":4000", ":"+r.port)) {
 		if strings.HasPrefix(line, "bin/weir serve") {
 			line = "{ " + strings.TrimSuffix(line, "\n") + "\n} >server.log 2>&1 &\n" +
-				"bin/weir health --wait 30s http://127.0.0.1:" + r.port + " >/dev/null\n"
+				"bin/weir health --wait 2m http://127.0.0.1:" + r.port + " >/dev/null\n"
 		}
 		r.script.WriteString(line)
 	}
@@ -100,7 +99,7 @@ func (r *reader) start(stdout *weirtest.Output) (wait func() error) {
 	wait = func() error {
 		select {
 		case <-ended:
-		case <-time.After(time.Minute):
+		case <-time.After(5 * time.Minute):
 			err = fmt.Errorf("it does not end")
 		}
 		return err

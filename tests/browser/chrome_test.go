@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 func withChrome(run func() int) int {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.NoSandbox, // in CI the tests are root's
-		chromedp.Flag("hide-scrollbars", true))
+		chromedp.Flag("hide-scrollbars", true),
+		chromedp.WSURLReadTimeout(2*time.Minute))
 	all, end := chromedp.NewExecAllocator(context.Background(), options...)
 	defer end()
 	var closeAll context.CancelFunc
@@ -150,7 +151,7 @@ func eval[T any](b *tab, format string, args ...any) T {
 }
 
 func try[T any](b *tab, expression string) (T, error) {
-	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 	defer cancel()
 	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
@@ -169,7 +170,7 @@ func (b *tab) sees(selector, want string) {
 }
 
 // patience is how long the page may take to show something on a busy machine.
-const patience = 45 * time.Second
+const patience = 90 * time.Second
 
 // holds waits until an expression is true.
 func (b *tab) holds(what, format string, args ...any) {

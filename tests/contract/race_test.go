@@ -15,7 +15,7 @@ import (
 )
 
 // patience is how long something that happens at once may take on a busy machine.
-const patience = 10 * time.Second
+const patience = 20 * time.Second
 
 // reply is a decoded answer; err is set if there was none.
 type reply struct {

@@ -39,7 +39,7 @@ func newSupervisor(t *testing.T) *supervisor {
 // await waits for a message that has the line.
 func (s *supervisor) await(line string) string {
 	s.t.Helper()
-	if err := s.conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := s.conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		s.t.Fatal(err)
 	}
 	buf := make([]byte, 4096)
@@ -107,7 +107,7 @@ func TestTheSupervisorOfAStandbyIsToldThatItHasStarted(t *testing.T) {
 	}
 	weirtest.Must(t, "health", "--live", url)
 	leader.Stop()
-	weirtest.Must(t, "health", "--wait=30s", url)
+	weirtest.Must(t, "health", "--wait=1m", url)
 	sup.await("STATUS=ready at " + url)
 	standby.Signal(syscall.SIGTERM)
 	sup.await("STOPPING=1")

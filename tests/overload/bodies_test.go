@@ -142,15 +142,12 @@ func TestSlowLargeBodiesStayInBoundedMemory(t *testing.T) {
 // awaitRefusal waits until the bodies on their way have taken up the cap.
 func awaitRefusal(t *testing.T, s *weirtest.Server) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+	weirtest.Eventually(t, "the bodies have taken up the cap", func() bool {
 		res, err := http.Post(s.URL+"/v0/topics/small", "application/json", strings.NewReader(`{"records":[{"data":1}]}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		res.Body.Close()
-		if res.StatusCode == http.StatusTooManyRequests {
-			return
-		}
-	}
-	t.Fatal("the bodies never took up the cap")
+		return res.StatusCode == http.StatusTooManyRequests
+	})
 }

@@ -296,15 +296,15 @@ func (s *saturation) awaitCalm(ctx context.Context, ended time.Time) error {
 	if s.Pinned {
 		return nil
 	}
-	contended := stall.Contended()
+	stalled := stall.Busy()
 	took, err := s.untilCalm(ctx, ended)
-	lost := contended()
+	lost := stalled()
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(s.Out, "\npressure is under %.2f %v after the load\n", calm, took.Round(time.Millisecond))
 	if took > calmWithin+lost {
-		return fmt.Errorf("pressure was under %.2f only %v after the load, want %v; the processors were contended for %v", calm, took, calmWithin, lost)
+		return fmt.Errorf("pressure was under %.2f only %v after the load, want %v; the machine stood still for %v", calm, took, calmWithin, lost)
 	}
 	return nil
 }

@@ -181,7 +181,7 @@ func TestWorkDrainsOnSIGTERM(t *testing.T) {
 	w := startWork(t, f, weir.PoolConfig{}, `touch `+dir+`/begun.$WEIR_SEQ; while [ ! -e `+dir+`/go ]; do sleep 0.01; done`)
 	eventually(t, "a handler runs", func() bool { return readable(dir + "/begun.1") })
 	w.signals <- syscall.SIGTERM
-	eventually(t, "the pool drains", func() bool { return strings.Contains(w.logs.String(), "draining") })
+	eventually(t, "what was claimed ahead is given back", func() bool { return w.pool.Stats().Returned > 0 })
 	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -207,9 +207,16 @@ func TestASecondSignalKillsTheProcessGroup(t *testing.T) {
 	f := newFakeServer(t)
 	dir := t.TempDir()
 	f.add("jobs", "1")
-	w := startWork(t, f, weir.PoolConfig{}, `sleep 1000 & echo $! > `+dir+`/child; touch `+dir+`/begun; wait`)
+	w := startWork(t, f, weir.PoolConfig{DrainTimeout: time.Hour}, `sleep 1000 & echo $! > `+dir+`/child; touch `+dir+`/begun; wait`)
 	eventually(t, "a handler runs", func() bool { return readable(dir + "/begun") })
+	stalled := stall.Watch()
 	w.signals <- syscall.SIGTERM
+	w.signals <- syscall.SIGTERM // is the same one, sent to the process and to its group
+	eventually(t, "the pool drains", func() bool { return len(w.signals) == 0 && strings.Contains(w.logs.String(), "draining") })
+	time.Sleep(sameSignal)
+	if len(w.done) > 0 && stalled() < sameSignal/2 {
+		t.Fatal("one signal, sent twice, ended the handler")
+	}
 	w.signals <- syscall.SIGINT
 	w.wait(t)
 	if n := w.pool.Stats(); n.Retried != 1 {

@@ -34,7 +34,7 @@ func (s *suite) modelCases() []testCase {
 	var cases []testCase
 	for seed := range uint64(seeds) {
 		cases = append(cases, testCase{fmt.Sprintf("every answer is one that the history allows: seed %d", seed), func(f *fixture) {
-			f.untilQuick(3, "a claim", func() bool {
+			f.untilQuick(10, "a claim", func() bool {
 				m := newModel(f, seed)
 				m.run()
 				return !m.stalled

@@ -357,7 +357,7 @@ func (b *Broker) logTail() string { return process.Tail(b.path("kafka.log")) }
 // with what was not synced. The broker must not run.
 func (b *Broker) LoseEnd(topic string, partition int32, from int64) {
 	b.t.Helper()
-	segment := b.path(fmt.Sprintf("data/%s-%d/%020d.log", topic, partition, 0))
+	segment := filepath.Join(b.data, fmt.Sprintf("%s-%d/%020d.log", topic, partition, 0))
 	text, err := os.ReadFile(segment)
 	if err != nil {
 		b.t.Fatalf("kafkatest: %v", err)

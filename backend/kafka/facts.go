@@ -253,8 +253,11 @@ func (b *Backend) created(ctx context.Context) error {
 	}
 	for { // the brokers hear of it a little later
 		_, err := b.layout(ctx)
-		if !errors.Is(err, backend.ErrStreamNotFound) || !b.pause(ctx, createdEvery) {
+		if !errors.Is(err, backend.ErrStreamNotFound) {
 			return err
+		}
+		if !b.pause(ctx, createdEvery) {
+			return fmt.Errorf("kafka: %w: topic %q has been created, but the brokers do not know it yet", backend.ErrUnavailable, b.set.topic)
 		}
 	}
 }

@@ -169,6 +169,27 @@ func (f *fake) isBehind(until time.Time) {
 	})
 }
 
+// TestATopicThatWasMadeIsNotMissing: who has just made it is not told to make it, and goes on once the brokers know it.
+func TestATopicThatWasMadeIsNotMissing(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := open(t, "kafka://"+f.ListenAddrs()[0]+"/late?group=g&partitions=1")
+	defer b.Close()
+	f.ControlKey(int16(kmsg.CreateTopics), func(kmsg.Request) (kmsg.Response, error, bool) {
+		f.isBehind(time.Now().Add(time.Second))
+		return nil, nil, false
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	messages := []backend.Message{{Data: []byte("a")}}
+	if _, err := b.Append(ctx, messages); !errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("while the brokers do not know the topic: %v", err)
+	}
+	if _, err := b.Append(t.Context(), messages); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestABrokerThatIsBehindMakesNoStreamEmpty, though the URL says that a topic that is missing is to be made.
 func TestABrokerThatIsBehindMakesNoStreamEmpty(t *testing.T) {
 	t.Parallel()

@@ -97,7 +97,10 @@ func TestWhatIsTypedIntoTheFormStays(t *testing.T) {
 			const real = fetch;
 			window.asked = 0;
 			window.fetch = async (path, options) => {
-				if (path === "/ui/live" && ++window.asked === 1) await new Promise((go) => { window.release = go; });
+				if (path === "/ui/live" && ++window.asked === 1) {
+					options.signal.onabort = () => { window.late = true; };
+					await new Promise((go) => { window.release = go; });
+				}
 				return real(path, options);
 			};
 			return real("/ui/session", { method: "DELETE" });
@@ -110,7 +113,8 @@ func TestWhatIsTypedIntoTheFormStays(t *testing.T) {
 			b.holds("the form is gone", `!document.querySelector("form.sign")`)
 			eval[any](b, "window.release()")
 			b.sees("#link", "live")
-			if n := eval[int](b, "window.asked"); n != 1 {
+			// On a slow machine the page may have lost its patience with the first ones.
+			if n := eval[int](b, "window.asked"); n != 1 && !eval[bool](b, "!!window.late") {
 				t.Errorf("the page follows the numbers %d times", n)
 			}
 			continue

@@ -270,7 +270,7 @@ func (e *Engine) planEvict(t *entry, caps *api.Config, b *batch) (topic.Eviction
 		}
 		if c, ok := err.(*cold); ok {
 			if ev.N < maxFetched {
-				c.enough = enoughFor(caps, count, bytes)
+				c.enough = enoughFor(*caps, count, bytes)
 				return ev, c
 			}
 			it, err = e.itemFromDisk(t, seq)
@@ -285,12 +285,13 @@ func (e *Engine) planEvict(t *entry, caps *api.Config, b *batch) (topic.Eviction
 	return ev, nil
 }
 
-// enoughFor says of records that go one after the other when the caps are met.
-func enoughFor(caps *api.Config, count, bytes uint64) func(item) bool {
+// enoughFor says of records that go one after the other when the caps are met. It is asked without
+// the topic's lock, so the caps are as they were.
+func enoughFor(caps api.Config, count, bytes uint64) func(item) bool {
 	return func(it item) bool {
 		count -= min(count, 1)
 		bytes -= min(bytes, uint64(it.size))
-		return !topic.OverCap(caps, count, bytes)
+		return !topic.OverCap(&caps, count, bytes)
 	}
 }
 

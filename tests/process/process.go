@@ -2,7 +2,6 @@
 package process
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -121,9 +120,9 @@ const (
 	pastPorts = 30_000
 )
 
-// given are the ports that FreePort has returned. Servers that start at once listen on
-// theirs some time later, so that a port which is free may be somebody's already.
-var given sync.Map
+// reserved keeps a connection open for each port that FreePort has returned. Servers that start at once
+// listen on theirs some time later, so that a port which is free may be somebody's already.
+var reserved sync.Map
 
 // FreePort returns a port of 127.0.0.1 that was free a moment ago, as was the one that lies
 // gap behind it; 0 means that there is no such other. It returns no port twice.
@@ -141,28 +140,18 @@ func FreePort(gap int) (int, error) {
 	return 0, err
 }
 
+// take keeps a port from all other processes that take theirs, until this one ends, also while its
+// server is down: it holds the UDP port of the number, which no server here uses.
 func take(port int) error {
-	if _, taken := given.LoadOrStore(port, true); taken {
-		return fmt.Errorf("port %d has been given to another server", port)
-	}
-	if err := Reserve(port); err != nil {
+	addr := "127.0.0.1:" + strconv.Itoa(port)
+	c, err := net.ListenPacket("udp", addr)
+	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+	reserved.Store(port, c)
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}
 	return l.Close()
 }
-
-// Reserve keeps a TCP port of 127.0.0.1 from all other processes that reserve theirs, until this one
-// ends, also while its server is down: it takes the UDP port of the number, which no server here uses.
-func Reserve(port int) error {
-	c, err := net.ListenPacket("udp", "127.0.0.1:"+strconv.Itoa(port))
-	if err == nil {
-		reserved.Store(port, c)
-	}
-	return err
-}
-
-var reserved sync.Map // keeps what is reserved open

@@ -18,26 +18,21 @@ import (
 // Watch adds up by how much short sleeps take too long, until the function that it
 // returns is called; that returns the sum.
 func Watch() (end func() time.Duration) {
-	done, sum := make(chan struct{}), make(chan time.Duration)
-	go func() {
-		var late time.Duration
-		for {
-			took, over := nap(done)
-			late += took
-			if over {
-				sum <- late
-				return
-			}
-		}
-	}()
+	sum, stop := measure()
 	return func() time.Duration {
-		close(done)
-		return <-sum
+		defer stop()
+		return sum()
 	}
 }
 
 // Meter is Watch for who asks more than once: it adds up until t has ended.
 func Meter(t testing.TB) (sum func() time.Duration) {
+	sum, stop := measure()
+	t.Cleanup(stop)
+	return sum
+}
+
+func measure() (sum func() time.Duration, stop func()) {
 	var mu sync.Mutex
 	var late time.Duration
 	began := time.Now() // the nap that is not over yet
@@ -52,17 +47,17 @@ func Meter(t testing.TB) (sum func() time.Duration) {
 			mu.Unlock()
 		}
 	}()
-	t.Cleanup(func() {
-		close(done)
-		<-ended
-	})
-	return func() time.Duration {
+	sum = func() time.Duration {
 		mu.Lock()
 		defer mu.Unlock()
 		if took := time.Since(began); took > usual {
 			return late + took
 		}
 		return late
+	}
+	return sum, func() {
+		close(done)
+		<-ended
 	}
 }
 

@@ -95,21 +95,14 @@ func TryStart(t testing.TB, opt Options) (*Server, error) {
 	return s, s.start()
 }
 
-// Ports of servers that stay are below those that systems give to outgoing connections: one
-// of these could have the server's port by the time that it comes back.
-const (
-	firstPort = 30_000
-	ports     = 2_700
-)
-
 // startToStay starts the server on a port that is free, trying others if it was not.
 func (s *Server) startToStay() error {
 	for try := 0; ; try++ {
-		s.port = firstPort + rand.IntN(ports)
-		if process.Reserve(s.port) != nil {
-			continue // somebody else's, who may have it down
+		var err error
+		if s.port, err = process.FreePort(0); err != nil {
+			return err
 		}
-		err := s.start()
+		err = s.start()
 		if err == nil || try == 9 || !strings.Contains(s.Stderr(), "address already in use") {
 			return err
 		}

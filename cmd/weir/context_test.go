@@ -183,6 +183,8 @@ func TestWhatSaysTheServer(t *testing.T) {
 		"context set x localhost:4000":                            "did you mean http://localhost:4000?",
 		"context set a/b http://h":                                "is not the name of a context",
 		"context set x http://h --api-key-env A --api-key-file b": "exclude each other",
+		"context set x http://h --api-key-env A=b":                `flag --api-key-env: "A=b" is not the name of an environment variable`,
+		"context set x http://h --api-key-env 2ND":                `flag --api-key-env: "2ND" is not the name of an environment variable`,
 	} {
 		res := runWeir(t, "", strings.Fields(line)...)
 		if res.err == nil || exitCode(res.err) != exitUsage || !strings.Contains(res.err.Error(), want) || strings.Contains(res.err.Error(), "secret") {

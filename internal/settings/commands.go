@@ -35,7 +35,7 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "tls-cert", in: ContextSet, places: byFlag, kind: name("file"), help: "PEM file of a certificate to show to the server"},
 	{name: "tls-key", in: ContextSet, places: byFlag, kind: name("file"), help: "PEM file of its key"},
 	{name: "api-key-file", was: "key-file", in: ContextSet, places: byFlag, kind: name("file"), help: "file that holds the API key"},
-	{name: "api-key-env", was: "key-env", in: ContextSet, places: byFlag, kind: name("name"), help: "name of the environment variable that holds the API key"},
+	{name: "api-key-env", was: "key-env", in: ContextSet, places: byFlag, kind: envName, help: "name of the environment variable that holds the API key"},
 	{name: "kafka-user", env: "KAFKA_USER", field: "KafkaUser", in: streams | Library, places: byEnv, kind: name("name"), help: "user name on Kafka (SASL), for a URL without one"},
 	{name: "kafka-password", env: "KAFKA_PASSWORD", field: "KafkaPassword", in: streams | Library, places: byEnv, kind: text("password"), help: "its password"},
 	{name: "json", in: Publish | Work | Tail | Doctor | Queue | letters | copies | Replica | Keys | topics | routers | hooks | Contexts | ContextSet | BenchLoad, kind: boolean, deft: "false", help: "print JSON, one object a line"},

@@ -251,6 +251,17 @@ func name(typ string) kind {
 	return kind{typ: typ, valid: "a " + typ + ": it is empty", parse: func(text string) (any, bool) { return text, text != "" }}
 }
 
+// envName is the name of an environment variable that a shell can set.
+var envName = kind{typ: "name", valid: "the name of an environment variable: letters, digits and _, the first no digit", parse: func(text string) (any, bool) {
+	for i, c := range text {
+		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return nil, false
+		}
+	}
+	return text, text != ""
+}}
+
 // host is a host, or host:port.
 var host = kind{typ: "host", valid: "a host or host:port", parse: func(text string) (any, bool) {
 	if !HasPort(text) {

@@ -46,9 +46,9 @@ func TestADelayThatCannotBeIsRefused(t *testing.T) {
 	lines := writeLines(t, []string{"x"})
 	server := weirtest.Start(t, weirtest.Options{}).URL
 	for want, args := range map[string][]string{
-		"not supported by this backend":     {kafkatest.Start(t, kafkatest.Options{}).URL() + "/jobs", lines, "--delay=1s"},
-		"not_a_queue":                       {server + "/log", lines, "--type=log", "--delay=1s"},
-		"--delay 1s is not shorter than --": {server + "/jobs", lines, "--delay=1s", "--deadline=1s"},
+		"not supported by this backend":        {kafkatest.Start(t, kafkatest.Options{}).URL() + "/jobs", lines, "--delay=1s"},
+		"not supported by this backend: topic": {server + "/log", lines, "--type=log", "--delay=1s"},
+		"--delay 1s is not shorter than --":    {server + "/jobs", lines, "--delay=1s", "--deadline=1s"},
 	} {
 		_, errOut, code := weirtest.Run(t, nil, append([]string{"publish"}, args...)...)
 		if code == 0 || !strings.Contains(errOut, want) {

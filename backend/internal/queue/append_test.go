@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/internal/queue"
@@ -88,4 +89,45 @@ func TestTheEndOfAStreamNamesIt(t *testing.T) {
 			t.Errorf("not opened: %v", err)
 		}
 	})
+}
+
+// onLog is a service whose topic is a log.
+type onLog struct{ queue.Service }
+
+var errLog = api.Errorf(api.CodeNotAQueue, "topic %q is a log", "events")
+
+func (onLog) Topic(context.Context, string) (api.TopicState, error) { return api.TopicState{}, nil }
+
+func (onLog) WriteEach(_ context.Context, _ string, reqs []api.WriteRequest) ([]api.WriteOutcome, error) {
+	out := make([]api.WriteOutcome, len(reqs))
+	for i := range out {
+		out[i].Err = errLog
+	}
+	return out, nil
+}
+
+func (onLog) Write(context.Context, string, *api.WriteRequest) (api.WriteResult, error) {
+	return api.WriteResult{}, errLog
+}
+
+// A log keeps nothing back. That is no group that lacks, which could still come.
+func TestADelayOnALogIsUnsupported(t *testing.T) {
+	b, err := queue.New(t.Context(), onLog{}, queue.Options{Topic: "events", Limits: api.DefaultLimits()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	plain := []backend.Message{{Data: []byte("1"), Delay: time.Second}, {Data: []byte("2"), Delay: time.Second}}
+	keyed := keyedMessages(0, 2)
+	for i := range keyed {
+		keyed[i].Delay = time.Second
+	}
+	for _, msgs := range [][]backend.Message{plain, keyed} {
+		out, err := b.Append(t.Context(), msgs)
+		for _, err := range []error{err, out[0].Err, out[1].Err} {
+			if !errors.Is(err, backend.ErrUnsupported) || errors.Is(err, backend.ErrGroupNotFound) || !strings.Contains(err.Error(), `"events" is a log`) {
+				t.Errorf("%v", err)
+			}
+		}
+	}
 }

@@ -114,6 +114,8 @@ func samples(s *Setting) sample {
 		return sample{"::1", "::1", []string{"a:b", "1.2.3.4:", "1.2.3.4:99999", "a:1:2"}}
 	case s.name == "metrics":
 		return sample{":9466", ":9466", []string{"abc", "99999", "host", "host:", "a:b:c", "1.2.3.4:http", " 1"}}
+	case s.name == "api-key-env":
+		return sample{"_key2", "_key2", []string{"2key", "a-b", "a=b", "any text"}}
 	case s.kind.typ == "list":
 		return sample{" a, b,,", []string{"a", "b"}, nil}
 	case strings.HasPrefix(s.kind.valid, "a whole number"):

@@ -127,9 +127,6 @@ func (b *Backend) fewer(err error, n int) int {
 }
 
 func (a *appending) stored(res *api.WriteResult, err error, index []int) {
-	if api.IsCode(err, api.CodeNotAQueue) {
-		err = fmt.Errorf("%w: %s", backend.ErrUnsupported, api.Sentence(err)) // delays, on a log
-	}
 	err = a.b.fail(err, true)
 	for n, i := range index {
 		if err != nil {

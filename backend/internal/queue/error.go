@@ -24,6 +24,9 @@ func translate(err error, write bool) error {
 	case api.CodeTopicNotFound:
 		return fmt.Errorf("%w: %w", backend.ErrStreamNotFound, plainly{err})
 	case api.CodeNotAQueue:
+		if write { // as of a message with a delay
+			return fmt.Errorf("%w: %w", backend.ErrUnsupported, plainly{err})
+		}
 		return fmt.Errorf("%w: %w; open a topic of type queue, or follow this one with a reader", backend.ErrGroupNotFound, err)
 	case api.CodeTopicFull, api.CodeThrottled, api.CodeDiskFull:
 		full := &backend.FullError{Reason: backend.ReasonQueueFull, RetryAfter: e.RetryAfter, Err: err}
@@ -46,8 +49,8 @@ func translate(err error, write bool) error {
 	return err
 }
 
-// plainly is the error of a topic that does not exist without its code, and without how a caller
-// of /v0 makes one.
+// plainly is an error without its code, and that of a topic that does not exist without how a
+// caller of /v0 makes one.
 type plainly struct{ error }
 
 func (e plainly) Error() string {

@@ -21,6 +21,7 @@ const headBuffer = 4 << 10
 // patienceStep only: that of each answer would cost more than a small one has to.
 type oneWriteConn struct {
 	net.Conn
+	reads reads
 	large bool   // the next write begins an answer that is larger than headBuffer
 	first []byte // what net/http believes to be sent
 
@@ -82,10 +83,21 @@ func (c *oneWriteConn) SetWriteDeadline(t time.Time) error {
 
 // SetDeadline sets both.
 func (c *oneWriteConn) SetDeadline(t time.Time) error {
-	if err := c.Conn.SetReadDeadline(t); err != nil {
+	if err := c.SetReadDeadline(t); err != nil {
 		return err
 	}
 	return c.SetWriteDeadline(t)
+}
+
+func (c *oneWriteConn) Read(p []byte) (int, error) { return c.reads.read(p) }
+
+// SetReadDeadline sets the deadline of the next reads, and of one that is under way.
+func (c *oneWriteConn) SetReadDeadline(t time.Time) error { return c.reads.setDeadline(t) }
+
+// Close ends a read that is under way, too.
+func (c *oneWriteConn) Close() error {
+	c.reads.close()
+	return c.Conn.Close()
 }
 
 // CloseWrite is what net/http looks for: a client that is refused while it sends reads why, before
@@ -110,7 +122,7 @@ func (l oneWriteListener) Accept() (net.Conn, error) {
 	if _, ok := c.(*tls.Conn); err != nil || ok {
 		return c, err
 	}
-	return &oneWriteConn{Conn: c}, nil
+	return &oneWriteConn{Conn: c, reads: reads{conn: c}}, nil
 }
 
 type connKey struct{}

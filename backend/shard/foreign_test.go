@@ -1,0 +1,142 @@
+package shard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/backend/shard"
+	"github.com/weirmq/weir/tests/bubble"
+)
+
+// IDs come from users, and from processes that know of more shards: one that is of no shard here is lost, or not found, and
+// the others of the same call are done.
+func TestAnIDOfNoShardStopsNothing(t *testing.T) {
+	for _, id := range []string{"2:1", "64:1", "-1:1", "one:1", "1", ""} {
+		b, _ := inMemory(t, 2)
+		letters := b.(backend.DeadLetters)
+		claim := func() *backend.Delivery {
+			t.Helper()
+			if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
+				t.Fatal(err)
+			}
+			got, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "c", Max: 1, ReclaimAfter: time.Hour})
+			if err != nil || len(got.Deliveries) != 1 {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			return got.Deliveries[0]
+		}
+		stranger := backend.Lease{ID: id, Consumer: "c", Attempt: 1}
+		for what, call := range map[string]func(backend.Lease) ([]string, error){
+			"extend": func(own backend.Lease) ([]string, error) {
+				return b.Extend(t.Context(), []backend.Lease{stranger, own}, time.Hour)
+			},
+			"ack": func(own backend.Lease) ([]string, error) {
+				return b.Ack(t.Context(), []backend.Lease{stranger, own})
+			},
+			"nack": func(own backend.Lease) ([]string, error) {
+				return b.Nack(t.Context(), []backend.Return{{Lease: stranger}, {Lease: own, Delay: time.Hour}})
+			},
+		} {
+			if lost, err := call(claim().Lease); err != nil || !slices.Equal(lost, []string{id}) {
+				t.Errorf("%s of %q and another one: lost %q, %v", what, id, lost, err)
+			}
+		}
+		if err := b.DeadLetter(t.Context(), &backend.Delivery{Lease: stranger}, "", backend.Cause{}); !errors.Is(err, backend.ErrLeaseLost) {
+			t.Errorf("dead letter of %q: %v", id, err)
+		}
+		if err := b.DeadLetter(t.Context(), claim(), "", backend.Cause{Reason: backend.ReasonPoison}); err != nil {
+			t.Fatal(err)
+		}
+		if list, err := letters.List(t.Context(), "", id, 10); id != "" && !errors.Is(err, backend.ErrNotFound) {
+			t.Errorf("list after %q: %+v, %v", id, list, err)
+		}
+		list, err := letters.List(t.Context(), "", "", 10)
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		unknown := list[0]
+		unknown.ID = id
+		if err := letters.Redrive(t.Context(), "", unknown); !errors.Is(err, backend.ErrNotFound) {
+			t.Errorf("redrive of %q: %v", id, err)
+		}
+		if n, err := letters.Purge(t.Context(), "", []string{id, list[0].ID}); n != 1 || err != nil {
+			t.Errorf("purge of %q and another one: %d, %v", id, n, err)
+		}
+	}
+}
+
+// A shard that says nothing costs an idle pool one claim: from then on it is left alone, and what comes to the other is taken.
+func TestAClaimThatHadNoAnswerIsNotRepeatedThere(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		b, fakes := inMemory(t, 2)
+		for _, op := range everything {
+			fakes[1].Inject(op, backendtest.Fault{Hang: true})
+		}
+		claim := func() (backend.Claimed, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			return b.Claim(ctx, backend.ClaimRequest{Consumer: "c", Max: 10, ReclaimAfter: time.Minute})
+		}
+		_, _ = claim()
+		_, _ = claim() // one of them began with the other shard, and had its answer
+		if _, err := fakes[0].Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			began := time.Now()
+			if got, err := claim(); err != nil || got.Failed == nil || time.Since(began) > time.Second {
+				t.Errorf("after %s: %+v, %v", time.Since(began), got, err)
+			}
+		}
+	})
+}
+
+// A producer that may write and not read the load lets a stream grow as well: who may not read whether it is paused may not
+// pause it either.
+func TestAStreamGrowsForAProducerThatMayOnlyWrite(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		c := &cellar{}
+		fill(t, c.open(t, 2))
+		b := c.openWith(t, 4, func(_ int, f *backendtest.Fake) {
+			f.Inject(backendtest.OpStats, backendtest.Fault{Err: backend.ErrForbidden})
+		})
+		if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// plain is a shard without rules for the names of dead letters.
+type plain struct{ backend.Backend }
+
+// The rules for names are those of the shards, which each have a name of their own.
+func TestTheRulesForNamesAreThoseOfTheShards(t *testing.T) {
+	open := func(wrap func(*backendtest.Fake) backend.Backend) backend.DeadLetterNames {
+		b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 3, Open: func(_ context.Context, number int) (backend.Backend, error) {
+			return wrap(backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprint("jobs.", number)})), nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { b.Close() })
+		return b.(backend.DeadLetterNames)
+	}
+	ruled := open(func(f *backendtest.Fake) backend.Backend { return f })
+	if err := ruled.CheckDeadLetter("jobs"); err == nil {
+		t.Error("the dead letters of shard 0 would be shard 0 itself")
+	}
+	for _, name := range []string{"", "jobs.dlq", "letters"} {
+		if err := ruled.CheckDeadLetter(name); err != nil {
+			t.Error(err)
+		}
+		if err := open(func(f *backendtest.Fake) backend.Backend { return plain{f} }).CheckDeadLetter(name); err != nil {
+			t.Error(err)
+		}
+	}
+}

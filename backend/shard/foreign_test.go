@@ -71,32 +71,6 @@ func TestAnIDOfNoShardStopsNothing(t *testing.T) {
 	}
 }
 
-// A shard that says nothing costs an idle pool one claim: from then on it is left alone, and what comes to the other is taken.
-func TestAClaimThatHadNoAnswerIsNotRepeatedThere(t *testing.T) {
-	bubble.Run(t, func(t *testing.T) {
-		b, fakes := inMemory(t, 2)
-		for _, op := range everything {
-			fakes[1].Inject(op, backendtest.Fault{Hang: true})
-		}
-		claim := func() (backend.Claimed, error) {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			defer cancel()
-			return b.Claim(ctx, backend.ClaimRequest{Consumer: "c", Max: 10, ReclaimAfter: time.Minute})
-		}
-		_, _ = claim()
-		_, _ = claim() // one of them began with the other shard, and had its answer
-		if _, err := fakes[0].Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			began := time.Now()
-			if got, err := claim(); err != nil || got.Failed == nil || time.Since(began) > time.Second {
-				t.Errorf("after %s: %+v, %v", time.Since(began), got, err)
-			}
-		}
-	})
-}
-
 // A producer that may write and not read the load lets a stream grow as well: who may not read whether it is paused may not
 // pause it either.
 func TestAStreamGrowsForAProducerThatMayOnlyWrite(t *testing.T) {
@@ -137,6 +111,74 @@ func TestTheRulesForNamesAreThoseOfTheShards(t *testing.T) {
 		}
 		if err := open(func(f *backendtest.Fake) backend.Backend { return plain{f} }).CheckDeadLetter(name); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// shelf is a shard whose dead letters are of two streams.
+type shelf struct {
+	*backendtest.Fake
+	sent *[]backend.DeadLetter
+}
+
+func (s shelf) List(context.Context, string, string, int) ([]backend.DeadLetter, error) {
+	return []backend.DeadLetter{{ID: "1", OriginID: "7", Stream: s.Info().Stream}, {ID: "2", OriginID: "8", Stream: "invoices"}}, nil
+}
+
+func (s shelf) Redrive(_ context.Context, _ string, letter backend.DeadLetter) error {
+	*s.sent = append(*s.sent, letter)
+	return nil
+}
+
+func (s shelf) Purge(context.Context, string, []string) (int, error) { return 1, errors.New("refused") }
+
+// Dead letters of several streams may be kept in one place: each has the name of its own stream, and is sent back there.
+func TestALetterOfAnotherStreamStaysOne(t *testing.T) {
+	var sent []backend.DeadLetter
+	b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 1, Open: func(context.Context, int) (backend.Backend, error) {
+		return shelf{backendtest.NewFake(backendtest.FakeOptions{Stream: "jobs.0"}), &sent}, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	letters := b.(backend.DeadLetters)
+	list, err := letters.List(t.Context(), "", "", 10)
+	if err != nil || len(list) != 2 || list[0].Stream != "jobs" || list[1].Stream != "invoices" {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	for _, l := range list {
+		if err := letters.Redrive(t.Context(), "", l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(sent) != 2 || sent[0].Stream != "jobs.0" || sent[0].ID != "1" || sent[0].OriginID != "7" || sent[1].Stream != "invoices" {
+		t.Errorf("%+v", sent)
+	}
+	if n, err := letters.Purge(t.Context(), "", []string{"0:1"}); n != 1 || err == nil {
+		t.Errorf("a purge that was refused in the middle: %d, %v", n, err)
+	}
+}
+
+// Keys are spread as the stream began from the first append on, also by who opens it when it has all its shards.
+func TestAKeyIsADuplicateForWhoOpensTheStreamAgain(t *testing.T) {
+	c := &cellar{}
+	var msgs []backend.Message
+	for key := 'a'; key <= 'p'; key++ {
+		msgs = append(msgs, backend.Message{Data: []byte("x"), IdempotencyKey: string(key)})
+	}
+	if _, err := c.open(t, 3).Append(t.Context(), msgs); err != nil {
+		t.Fatal(err)
+	}
+	for _, shards := range []int{1, 3, 5} {
+		again, err := c.open(t, shards).Append(t.Context(), msgs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range again {
+			if !again[i].Deduped {
+				t.Errorf("with shards=%d key %s is new", shards, msgs[i].IdempotencyKey)
+			}
 		}
 	}
 }

@@ -229,10 +229,12 @@ func TestAServerThatForgetsItsLeasesHandsOutNothingTwice(t *testing.T) {
 	for name, c := range map[string]struct {
 		takes time.Duration // a handler
 		acks  backendtest.Fault
+		away  time.Duration // how much longer than a claim waits no claim is answered
 	}{
 		"the ack is repeated under a lease that is gone": {acks: backendtest.Fault{Err: backend.ErrOutcomeUnknown, Times: 1}},
 		"the ack is refused":                             {acks: backendtest.Fault{Err: errors.New("no"), Times: 1}},
 		"the handler still runs":                         {takes: 10 * time.Second},
+		"the ack was in doubt before the claim":          {takes: 10 * time.Second, acks: backendtest.Fault{Err: backend.ErrOutcomeUnknown, Times: 1}, away: 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Run(t, func(t *testing.T) {
@@ -274,7 +276,7 @@ func TestAServerThatForgetsItsLeasesHandsOutNothingTwice(t *testing.T) {
 					t.Fatal(err)
 				}
 				publish(t, f, 1) // wakes the claim that waits
-				time.Sleep(5 * time.Second)
+				time.Sleep(5*time.Second + c.away)
 				away()
 				time.Sleep(time.Minute)
 				end()

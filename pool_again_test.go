@@ -330,3 +330,99 @@ func TestAGroupMadeAgainIsLoggedByWhicheverClaimMadeIt(t *testing.T) {
 		}
 	})
 }
+
+// What somebody else has is left to him: a handler that fails without its lease, and a message that waits without one, are
+// neither given back nor buried.
+func TestWhatAnotherWorkerHasIsNotGivenBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		err   error
+		ended bool // before its handler could begin
+	}{
+		"the handler fails":       {err: errors.New("no")},
+		"the handler says poison": {err: Poison(errors.New("no"))},
+		"no handler has begun":    {ended: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
+				f := backendtest.NewFake(backendtest.FakeOptions{})
+				publish(t, f, 2)
+				p := startPool(t, f, func(ctx context.Context, d *Delivery) error {
+					<-ctx.Done() // the lease is lost
+					if c.ended && string(d.Data) == "0" {
+						time.Sleep(time.Second)
+					}
+					return c.err
+				}, PoolConfig{Workers: 1, ReclaimAfter: 30 * time.Second})
+				time.Sleep(time.Second)
+				thief := f.Again()
+				thief.Inject(backendtest.OpClaim, backendtest.Fault{Repeat: true, Times: 1})
+				got, err := thief.Claim(t.Context(), backend.ClaimRequest{Consumer: "thief", Max: 2, ReclaimAfter: time.Hour})
+				if err != nil || len(got.Deliveries) != 2 {
+					t.Fatal(got, err)
+				}
+				if c.ended {
+					time.Sleep(9500 * time.Millisecond) // the heartbeat has found out
+				} else {
+					time.Sleep(time.Minute)
+				}
+				p.finish()
+				if n := f.Calls(backendtest.OpNack) + f.Calls(backendtest.OpDeadLetter); n > 0 {
+					t.Errorf("%d calls for messages of another worker", n)
+				}
+				if lost, err := thief.Ack(t.Context(), []backend.Lease{got.Deliveries[0].Lease, got.Deliveries[1].Lease}); err != nil || len(lost) > 0 {
+					t.Errorf("lost %v, %v", lost, err)
+				}
+			})
+		})
+	}
+}
+
+// names notes which messages extends were about.
+type names struct {
+	*backendtest.Fake
+	extended func(id string)
+}
+
+func (n names) Extend(ctx context.Context, leases []backend.Lease, d time.Duration) ([]string, error) {
+	for i := range leases {
+		n.extended(leases[i].ID)
+	}
+	return n.Fake.Extend(ctx, leases, d)
+}
+
+// There are more leases than one call extends, and it takes its time: what is done meanwhile is not in the next one.
+func TestAHeartbeatNamesNothingThatIsDone(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		const messages = 2 * maxSettle
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		f.Inject(backendtest.OpExtend, backendtest.Fault{Delay: 2 * time.Second})
+		publish(t, f, messages)
+		var mu sync.Mutex
+		done := map[string]bool{}
+		extends, wrong := 0, 0
+		p, err := NewPool(New(names{f, func(id string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if extends++; id == "" || done[id] {
+				wrong++
+			}
+		}}), func(_ context.Context, d *Delivery) error {
+			time.Sleep(11 * time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			done[d.ID] = true
+			return nil
+		}, quiet(PoolConfig{Workers: messages, Batch: 1000, ReclaimAfter: 30 * time.Second}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithTimeout(t.Context(), 20*time.Second)
+		defer end()
+		if err := p.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if extends < maxSettle || wrong > 0 {
+			t.Errorf("%d extends, %d of messages that were done", extends, wrong)
+		}
+	})
+}

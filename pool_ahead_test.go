@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -167,5 +168,25 @@ func TestAPoolBeginsNothingOnceItsStreamIsClosed(t *testing.T) {
 		if err := late.Run(t.Context()); !errors.Is(err, ErrClosed) {
 			t.Errorf("a pool that is run after Close returned %v, want ErrClosed", err)
 		}
+	})
+}
+
+// What waits for the answers to its acks is bounded: a server that takes them late is not asked for ever more.
+func TestAPoolWhoseAcksHaveNoAnswerClaimsNoMore(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		const messages = 4 * maxUnsettled
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		publish(t, f, messages)
+		heal := f.Inject(backendtest.OpAck, backendtest.Fault{Hang: true})
+		var handled atomic.Int64
+		p := startPool(t, f, func(context.Context, *Delivery) error { handled.Add(1); return nil }, PoolConfig{Workers: 10, Batch: 100})
+		time.Sleep(5 * time.Second)
+		if n := handled.Load(); n < maxUnsettled || n > maxUnsettled+1000 {
+			t.Errorf("%d messages were handled, of which no ack was answered", n)
+		}
+		heal()
+		time.Sleep(time.Minute)
+		p.finish()
+		p.expect(PoolStats{Acked: messages})
 	})
 }

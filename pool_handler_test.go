@@ -134,13 +134,21 @@ func TestABurstOfDeadLettersIsMovedWhileItsLeasesHold(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		const messages = 6000
 		f := backendtest.NewFake(backendtest.FakeOptions{})
-		publish(t, f, messages)
+		var bad atomic.Bool
 		f.Inject(backendtest.OpDeadLetter, backendtest.Fault{Delay: 80 * time.Millisecond})
-		p := startPool(t, f, func(context.Context, *Delivery) error { return Poison(errors.New("no")) },
-			PoolConfig{Workers: 10, ReclaimAfter: 5 * time.Second})
+		p := startPool(t, f, func(context.Context, *Delivery) error {
+			if bad.Load() {
+				return Poison(errors.New("no"))
+			}
+			return nil
+		}, PoolConfig{Workers: 10, ReclaimAfter: 5 * time.Second})
+		publish(t, f, messages) // what went well before is no reason to claim more
+		time.Sleep(time.Minute)
+		bad.Store(true)
+		publish(t, f, messages)
 		time.Sleep(time.Minute)
 		p.finish()
-		if got := p.Stats(); got.Dead != messages || got.Unsettled > 0 {
+		if got := p.Stats(); got.Acked != messages || got.Dead != messages || got.Unsettled > 0 {
 			t.Errorf("of %d messages %+v", messages, got)
 		}
 	})
@@ -223,4 +231,30 @@ func TestTheDeadlineOfAHandlerDoesNotMoveWithTheWallClock(t *testing.T) {
 		t.Errorf("the deadline %s is one of the wall clock", end)
 	}
 	p.finish()
+}
+
+// What was claimed ahead is begun as soon as the handler before it has been given up, though nothing more comes.
+func TestWhatWaitsBehindAHandlerThatHangsIsHandled(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		publish(t, f, 2)
+		release := make(chan struct{})
+		start := time.Now()
+		var began time.Duration
+		p := startPool(t, f, func(_ context.Context, d *Delivery) error {
+			if string(d.Data) == "0" {
+				hangForEver(release)
+				return nil
+			}
+			began = time.Since(start)
+			return nil
+		}, PoolConfig{Workers: 1, HandlerTimeout: time.Second, RetryBase: time.Hour, RetryMax: time.Hour})
+		time.Sleep(time.Minute)
+		close(release)
+		synctest.Wait()
+		p.finish()
+		if began == 0 || began > time.Second+stuckGrace+time.Second {
+			t.Errorf("the second message was begun after %s", began)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -75,5 +76,63 @@ func TestPoolDoesNotLogEachClaimThatFailsInPart(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		flapping(t, log, "claims fail in part", "claims succeed in all parts again")
+	})
+}
+
+// A server that is too busy says for how long it is to be left alone.
+func TestAPoolComesBackNoSoonerThanTheServerAsks(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		for _, op := range []backendtest.Op{backendtest.OpClaim, backendtest.OpAck} {
+			f.Inject(op, backendtest.Fault{Err: &backend.FullError{Reason: "load_shedding", RetryAfter: 20 * time.Second}, Times: 1})
+		}
+		p := startPool(t, f, nothing, PoolConfig{Workers: 1})
+		publish(t, f, 1)
+		for _, c := range []struct {
+			op          backendtest.Op
+			after       time.Duration
+			least, most int
+		}{
+			{backendtest.OpClaim, 19 * time.Second, 1, 1},
+			{backendtest.OpAck, 19 * time.Second, 1, 1}, // the claim was answered after 20 s
+			{backendtest.OpAck, 5 * time.Second, 2, 2},
+		} {
+			time.Sleep(c.after)
+			if n := f.Calls(c.op); n < c.least || n > c.most {
+				t.Errorf("%d calls of %s, want %d to %d", n, c.op, c.least, c.most)
+			}
+		}
+		p.finish()
+		p.expect(PoolStats{Acked: 1})
+	})
+}
+
+// hasty is a backend that has its answer at once, whatever a claim's Block.
+type hasty struct{ *backendtest.Fake }
+
+func (h hasty) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
+	req.Block = 0
+	if h.Calls(backendtest.OpClaim) > 1000 {
+		return backend.Claimed{}, backend.ErrClosed // or virtual time would stand still
+	}
+	return h.Fake.Claim(ctx, req)
+}
+
+// A backend that does not wait for messages is asked again and again, and not in a busy loop.
+func TestABackendThatDoesNotWaitIsNotAskedAllTheTime(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		p, err := NewPool(New(hasty{f}), nothing, quiet(PoolConfig{Workers: 1}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithTimeout(t.Context(), time.Second)
+		defer end()
+		if err := p.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if n := f.Calls(backendtest.OpClaim); n < 10 || n > 200 {
+			t.Errorf("%d claims in a second", n)
+		}
 	})
 }

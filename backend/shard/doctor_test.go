@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/tests/redistest"
 )
 
@@ -23,8 +24,11 @@ func TestACommandIsForTheShardThatTheFindingIsAbout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	about := map[string]string{}
+	about, ofServer := map[string]string{}, map[string]int{}
 	for _, f := range d.Findings {
+		if f.Concern == backend.OfServer {
+			ofServer[f.Code]++
+		}
 		if f.Code == "dead_letter_type" {
 			shard, _, _ := strings.Cut(f.Problem, ":")
 			about[shard] = f.Command
@@ -34,6 +38,14 @@ func TestACommandIsForTheShardThatTheFindingIsAbout(t *testing.T) {
 		if !strings.HasSuffix(about[shard], " TYPE '{"+shard+"}:dlq'") {
 			t.Errorf("for %s: %q", shard, about[shard])
 		}
+	}
+	for code, times := range ofServer {
+		if times > 1 {
+			t.Errorf("%s of the server is said %d times", code, times)
+		}
+	}
+	if len(ofServer) == 0 {
+		t.Error("nothing is found about a server that keeps nothing on a disk")
 	}
 	if len(about) != 2 {
 		t.Errorf("findings about %v", about)

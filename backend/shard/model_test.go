@@ -20,6 +20,14 @@ type cellar struct {
 	mu     sync.Mutex
 	fakes  []*backendtest.Fake
 	number backend.Shards
+	failed error // why the number is not known
+}
+
+// fail makes the number unknown; nil makes it known again.
+func (c *cellar) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed = err
 }
 
 // keeper is a handle on a shard that also records the number.
@@ -31,6 +39,9 @@ type keeper struct {
 func (k keeper) Shards(_ context.Context, least int) (backend.Shards, error) {
 	k.cellar.mu.Lock()
 	defer k.cellar.mu.Unlock()
+	if err := k.cellar.failed; err != nil {
+		return backend.Shards{}, err
+	}
 	n := &k.cellar.number
 	if least > n.Now {
 		n.Now = least

@@ -51,3 +51,40 @@ func TestKeysStayWithTheShardsThatAreOpen(t *testing.T) {
 		}
 	})
 }
+
+// Nothing is appended, with a key or without, before it is recorded how many shards there are and all of them are open.
+func TestNothingIsAppendedBeforeTheShardsAreKnownAndOpen(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		c := &cellar{}
+		c.fail(backend.ErrUnavailable)
+		refused := errors.New("not there yet")
+		var broken atomic.Bool
+		b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 2, Open: func(_ context.Context, number int) (backend.Backend, error) {
+			if broken.Load() {
+				return nil, refused
+			}
+			return keeper{c.fake(number).Again(), c}, nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		append := func(want error) {
+			t.Helper()
+			for _, key := range []string{"", "a", "b", "c", "d"} {
+				if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x"), IdempotencyKey: key}}); !errors.Is(err, want) {
+					t.Errorf("key %q: %v, want %v", key, err, want)
+				}
+			}
+		}
+		append(backend.ErrUnavailable)
+		c.fail(nil)
+		c.mu.Lock()
+		c.number = backend.Shards{First: 4, Now: 4}
+		c.mu.Unlock()
+		broken.Store(true)
+		append(refused)
+		broken.Store(false)
+		append(nil)
+	})
+}

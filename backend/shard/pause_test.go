@@ -2,6 +2,7 @@ package shard_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -129,4 +130,30 @@ func TestAStreamWithAPausedShardIsPaused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A stream is neither paused nor resumed if that is not so for every shard, or if it is not known how many there are.
+func TestAPauseThatIsNotOfAllShardsIsAnError(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		c := &cellar{}
+		var second *backendtest.Fake
+		a := c.openWith(t, 2, func(number int, f *backendtest.Fake) {
+			if number == 1 {
+				second = f
+			}
+		})
+		fill(t, a)
+		for _, paused := range []bool{false, true} {
+			heal := second.Inject(backendtest.OpPause, backendtest.Fault{Err: backend.ErrForbidden})
+			if err := a.(backend.Pauser).Pause(t.Context(), paused); !errors.Is(err, backend.ErrForbidden) {
+				t.Errorf("paused %v in one of two shards: %v", paused, err)
+			}
+			heal()
+			c.fail(backend.ErrUnavailable)
+			if err := a.(backend.Pauser).Pause(t.Context(), paused); !errors.Is(err, backend.ErrUnavailable) {
+				t.Errorf("paused %v of who knows how many shards: %v", paused, err)
+			}
+			c.fail(nil)
+		}
+	})
 }

@@ -321,3 +321,45 @@ func TestAProducerThatEndsWhileItAsksForRoom(t *testing.T) {
 		}
 	})
 }
+
+// However a publish ends, the room that it took is free after it, also if it was let pass while the load was not known: else
+// what a long outage had let pass would count against the limit for ever.
+func TestEveryEndOfAPublishFreesItsRoom(t *testing.T) {
+	full := &backend.FullError{Reason: backend.ReasonQueueFull, Err: errors.New("the disk is full")}
+	for name, fault := range map[string]backendtest.Fault{
+		"stored":                 {},
+		"refused by the server":  {Err: full},
+		"not sent":               {Err: backend.ErrUnavailable},
+		"of an unknown outcome":  {LoseAnswer: true},
+		"left while it was sent": {Hang: true},
+	} {
+		for _, unread := range []error{nil, backend.ErrUnavailable} {
+			for _, mode := range []weir.GuardMode{weir.GuardStatic, weir.GuardAdaptive, weir.GuardShadow} {
+				bubble.Run(t, func(t *testing.T) {
+					g := guard(t, weir.ProducerConfig{Guard: mode, MaxDepth: 100, BackpressureThreshold: 0.5, LagWarn: -1, LagPause: -1, BackpressureRetries: 1})
+					readable := func() {}
+					if unread != nil {
+						readable = g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Err: unread})
+					}
+					heal := g.fake.Inject(backendtest.OpAppend, fault)
+					for range 40 {
+						ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+						_ = g.Publish(ctx, weir.Message{})
+						cancel()
+					}
+					heal()
+					readable()
+					g.pretend(0, 0)
+					time.Sleep(time.Minute)
+					if err := g.Reconfigure(weir.ProducerConfig{Guard: weir.GuardStatic, MaxDepth: 100, BackpressureThreshold: 0.5, LagWarn: -1, LagPause: -1, BackpressureRetries: 1}); err != nil {
+						t.Fatal(err)
+					}
+					began := time.Now()
+					if n, err := g.PublishSome(t.Context(), make([]weir.Message, 50)); n != 50 || err != nil || time.Since(began) > 0 {
+						t.Errorf("%s, %s, read %v: of 50 messages %d had room after %s, %v", name, mode, unread, n, time.Since(began), err)
+					}
+				})
+			}
+		}
+	}
+}

@@ -272,6 +272,24 @@ func TestUnknownSignalDoesWhatThePolicySays(t *testing.T) {
 			}
 		})
 	})
+	t.Run("decay of a backlog", func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
+			g := guard(t, weir.ProducerConfig{LagSignal: weir.SignalBacklog, LagUnknown: weir.UnknownDecay, LagWarn: 50, LagPause: -1})
+			g.pretend(0, 100)
+			if took, err := g.timed(t.Context()); err != nil || took != 500*time.Millisecond {
+				t.Errorf("%v after %s", err, took)
+			}
+			g.fake.Pretend(&backend.Signal{Behind: 100, XLen: 100})
+			time.Sleep(time.Second)
+			if took, err := g.timed(t.Context()); err != nil || took != 500*time.Millisecond {
+				t.Errorf("unknown for a second: %v after %s", err, took)
+			}
+			time.Sleep(time.Minute)
+			if took, err := g.timed(t.Context()); err != nil || took != 0 {
+				t.Errorf("unknown for a minute: %v after %s", err, took)
+			}
+		})
+	})
 	t.Run("decay of what was never known", func(t *testing.T) {
 		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{LagUnknown: weir.UnknownDecay})

@@ -2,12 +2,17 @@ package weir_test
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
 	"github.com/weirmq/weir/tests/bubble"
 )
@@ -110,4 +115,63 @@ func TestTheWindowOfAllIsAskedForOnce(t *testing.T) {
 			t.Errorf("in the next window: %v", err)
 		}
 	})
+}
+
+// uncounted is a backend that cannot count in a window of all processes: it refuses, or says nothing.
+type uncounted struct {
+	*backendtest.Fake
+	hangs bool
+	asked atomic.Int64
+}
+
+func (u *uncounted) Window(ctx context.Context, _, _ int64, _ time.Duration) (int64, time.Duration, error) {
+	u.asked.Add(1)
+	if u.hangs {
+		<-ctx.Done()
+		return 0, 0, ctx.Err()
+	}
+	return 0, 0, backend.ErrUnavailable
+}
+
+// While the processes cannot share a window each keeps the limit on its own, which is said once.
+func TestAProcessThatCannotShareAWindowKeepsItOnItsOwn(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		bubble.Run(t, func(t *testing.T) {
+			u := &uncounted{Fake: backendtest.NewFake(backendtest.FakeOptions{}), hangs: hangs}
+			log := &stageLines{}
+			p, err := weir.NewProducer(weir.New(u), weir.ProducerConfig{
+				Guard: weir.GuardStatic, ShedScope: weir.ShedStream, LoadSheddingMaxRequests: 3, ShedWindow: time.Minute, LagWarn: -1, LagPause: -1, Logger: slog.New(log),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			if hangs { // who has less time than the backend learns that nothing is stored
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				began := time.Now()
+				if err := p.Publish(ctx, weir.Message{}); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, weir.ErrOutcomeUnknown) || time.Since(began) != 100*time.Millisecond {
+					t.Errorf("after %s: %v", time.Since(began), err)
+				}
+			}
+			for i := range 6 {
+				var full *weir.QueueFullError
+				if err := p.Publish(t.Context(), weir.Message{}); i < 3 && err != nil || i >= 3 && (!errors.As(err, &full) || full.Reason != weir.LoadShedding) {
+					t.Errorf("hangs %v, publish %d: %v", hangs, i, err)
+				}
+			}
+			if n := u.Calls(backendtest.OpAppend); n != 3 || u.asked.Load() < 6 {
+				t.Errorf("hangs %v: %d appends, asked %d times", hangs, n, u.asked.Load())
+			}
+			said := 0
+			for _, line := range log.of("") {
+				if strings.Contains(line.text, "only counts the requests of this process") {
+					said++
+				}
+			}
+			if said != 1 {
+				t.Errorf("hangs %v: said %d times", hangs, said)
+			}
+		})
+	}
 }

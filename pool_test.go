@@ -114,6 +114,9 @@ func TestPoolRunsOnceAndChecksItsConfig(t *testing.T) {
 	if _, err := NewPool(New(f), nil, PoolConfig{}); err == nil {
 		t.Error("a pool without a handler is accepted")
 	}
+	if _, err := NewPool(New(f), nothing, PoolConfig{DeadLetter: f.Info().Stream}); err == nil {
+		t.Error("dead letters in the stream itself are accepted")
+	}
 	bubble.Run(t, func(t *testing.T) {
 		p := startPool(t, backendtest.NewFake(backendtest.FakeOptions{}), nothing, PoolConfig{})
 		synctest.Wait()

@@ -70,6 +70,9 @@ func TestMessageThatCannotBeIsRefusedWithTheField(t *testing.T) {
 		`header "\xff"`:                             {Headers: map[string]string{"\xff": "a"}},
 		`header "bytes"`:                            {Headers: map[string]string{"bytes": "\xff"}},
 		"61 entries":                                {Headers: many},
+		"MaxDeliveries: -1":                         {MaxDeliveries: -1},
+		"Timeout: -1s":                              {Timeout: -time.Second},
+		"Timeout: 999µs":                            {Timeout: 999 * time.Microsecond},
 	} {
 		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{LoadSheddingMaxRequests: 1})

@@ -275,6 +275,10 @@ func TestAMessageWhoseDeadlinePassesBehindOthersIsNotStored(t *testing.T) {
 		began := time.Now()
 		late := g.start(t.Context(), weir.Message{Data: []byte("late"), Deadline: began.Add(500 * time.Millisecond)})
 		stays := g.start(t.Context(), text("stays"))
+		batch := make(chan error, 1)
+		go func() {
+			batch <- g.PublishBatch(t.Context(), []weir.Message{{Data: []byte("late"), Deadline: began.Add(500 * time.Millisecond)}, text("stays, too")})
+		}()
 		if err := <-late; !errors.Is(err, weir.ErrExpired) {
 			t.Errorf("got %v, want ErrExpired", err)
 		}
@@ -284,7 +288,11 @@ func TestAMessageWhoseDeadlinePassesBehindOthersIsNotStored(t *testing.T) {
 		if err := <-stays; err != nil {
 			t.Error(err)
 		}
-		if n := g.stored(); n["late"] != 0 || n["stays"] != 1 {
+		var each *weir.BatchError
+		if err := <-batch; !errors.As(err, &each) || !errors.Is(each.Errs[0], weir.ErrExpired) || each.Errs[1] != nil {
+			t.Errorf("the batch: %v", err)
+		}
+		if n := g.stored(); n["late"] != 0 || n["stays"] != 1 || n["stays, too"] != 1 {
 			t.Errorf("stored: %v", n)
 		}
 	})

@@ -56,3 +56,27 @@ func TestAnErrorNamesTheShard(t *testing.T) {
 		}
 	}
 }
+
+// The stream has one name, and so have its dead letters: who names those it has anyway finds them there.
+func TestTheDeadLettersOfShardsHaveOneName(t *testing.T) {
+	b, _ := inMemory(t, 2)
+	info := b.Info()
+	if info.Stream != "jobs" || info.DeadLetter != "jobs.dlq" {
+		t.Errorf("%+v", info)
+	}
+	if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "c", Max: 1, ReclaimAfter: 1 << 40})
+	if err != nil || len(got.Deliveries) != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if err := b.DeadLetter(t.Context(), got.Deliveries[0], "jobs.dlq", backend.Cause{Reason: backend.ReasonPoison}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"": 1, "jobs.dlq": 1, "others": 0} {
+		if list, err := b.(backend.DeadLetters).List(t.Context(), name, "", 10); err != nil || len(list) != want {
+			t.Errorf("in %q: %+v, %v", name, list, err)
+		}
+	}
+}

@@ -13,26 +13,31 @@ import (
 // removing is a backend that removes messages by itself. What it says next is all that it says.
 type removing struct {
 	*backendtest.Fake
-	says chan backend.Retained
-	err  error
+	says chan retained
 }
 
-func (r *removing) Retained(_ context.Context, mark bool) (got backend.Retained, _ error) {
+type retained struct {
+	backend.Retained
+	err error
+}
+
+func (r *removing) Retained(_ context.Context, mark bool) (backend.Retained, error) {
 	if !mark {
 		panic("a pool tells what it is told")
 	}
 	select {
-	case got = <-r.says:
+	case now := <-r.says:
+		return now.Retained, now.err
 	default:
+		return backend.Retained{}, nil
 	}
-	return got, r.err
 }
 
 // What the backend removes before the group had it is lost: it is counted, each time, and logged with why. That it is about to
-// remove more is said once, until it is so again.
+// remove more is retained once, until it is so again.
 func TestAPoolCountsWhatTheBackendRemoves(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
-		r := &removing{Fake: backendtest.NewFake(backendtest.FakeOptions{}), says: make(chan backend.Retained, 1)}
+		r := &removing{Fake: backendtest.NewFake(backendtest.FakeOptions{}), says: make(chan retained, 1)}
 		log := &logged{}
 		counted := 0
 		c := quiet(PoolConfig{Workers: 1, Logger: log.logger()})
@@ -54,7 +59,7 @@ func TestAPoolCountsWhatTheBackendRemoves(t *testing.T) {
 			soon, soon, {}, soon,
 			{Gaps: []backend.Gap{gap(backend.GapRecreated, 5), gap(backend.GapRemoved, 0)}},
 		} {
-			r.says <- say
+			r.says <- retained{Retained: say}
 			if i == 0 { // it looks at once
 				go func() { done <- p.Run(ctx) }()
 				time.Sleep(time.Second)
@@ -62,8 +67,7 @@ func TestAPoolCountsWhatTheBackendRemoves(t *testing.T) {
 				time.Sleep(retentionEvery)
 			}
 		}
-		r.err = backend.ErrUnavailable
-		r.says <- backend.Retained{Gaps: []backend.Gap{gap(backend.GapRemoved, 100)}}
+		r.says <- retained{backend.Retained{Gaps: []backend.Gap{gap(backend.GapRemoved, 100)}}, backend.ErrUnavailable}
 		time.Sleep(retentionEvery)
 		end()
 		if err := <-done; err != nil {

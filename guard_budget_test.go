@@ -285,6 +285,30 @@ func TestABudgetThatCannotBeKeptForAMoment(t *testing.T) {
 	})
 }
 
+// While a budget cannot be shared each process keeps it on its own, over all of its streams. A producer stays with its budget.
+func TestABudgetThatCannotBeSharedIsKeptByTheProcess(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		var away atomic.Bool
+		away.Store(true)
+		stored := 0
+		for _, name := range []string{"a", "b"} {
+			f := backendtest.NewFake(backendtest.FakeOptions{Stream: name})
+			p := ofBudget(t, keeper{Fake: f, away: &away})
+			for range 80 {
+				if p.Publish(t.Context(), weir.Message{}) == nil {
+					stored++
+				}
+			}
+			if err := p.Reconfigure(weir.ProducerConfig{Budget: "another", BudgetMaxDepth: 100}); err == nil || !strings.Contains(err.Error(), "make another producer") {
+				t.Errorf("another budget: %v", err)
+			}
+		}
+		if stored > 100 || stored < 80 {
+			t.Errorf("%d messages are stored under a budget of 100", stored)
+		}
+	})
+}
+
 // That the processes cannot count what they are offered together, or not keep the budget, is
 // logged once.
 func TestABudgetThatCannotBeSharedIsLoggedOnce(t *testing.T) {

@@ -12,10 +12,11 @@ import (
 
 // session is what a leader does between Lead and its end.
 type session struct {
-	log  *Log
-	term uint64
-	mine []mark        // objects that are there for as long as the copy is
-	room chan struct{} // holds a token for each entry under way
+	log   *Log
+	term  uint64
+	begun uint64        // position of the entry that began the term
+	mine  []mark        // objects that are there for as long as the copy is
+	room  chan struct{} // holds a token for each entry under way
 
 	mu     sync.Mutex
 	next   uint64
@@ -27,12 +28,13 @@ type session struct {
 	last   uint64    // position of the newest entry that is stored
 	front  uint64    // what last was when it was looked whether the store has kept all
 	kept   time.Time // when that was
+	seen   uint64    // up to where Kept has looked for all
 }
 
 func newSession(l *Log, term uint64, mine []mark, end position) *session {
 	told := make(chan struct{})
 	close(told)
-	return &session{log: l, term: term, mine: mine, last: end.pos, front: end.pos, kept: time.Now(), room: make(chan struct{}, replica.Window), next: end.next, told: told, looked: time.Now(), sure: end.sure}
+	return &session{log: l, term: term, begun: end.pos, mine: mine, last: end.pos, front: end.pos, kept: time.Now(), room: make(chan struct{}, replica.Window), next: end.next, told: told, looked: time.Now(), sure: end.sure}
 }
 
 // Append creates the entry at the next position.

@@ -45,8 +45,9 @@ func (s *session) lookedLocked() uint64 {
 }
 
 // Kept looks, for a leader that appends nothing, whether the store still has what it had confirmed. It
-// returns an ErrFenced if not. Objects go with age: the base behind which they go on is gone before them.
-func (l *Log) Kept(ctx context.Context, _ uint64) error {
+// returns an ErrFenced if not, and replica.ErrDamaged if only something in between is gone that goes on
+// behind from, where this leader has made a base.
+func (l *Log) Kept(ctx context.Context, from uint64) error {
 	ctx, cancel := l.until(ctx)
 	defer cancel()
 	l.mu.Lock()
@@ -62,7 +63,55 @@ func (l *Log) Kept(ctx context.Context, _ uint64) error {
 		return err
 	}
 	s.marksKept(ctx)
-	return nil
+	return s.allKept(ctx, from)
+}
+
+// looksAt is for how many entries a leader looks at a time: of a busy one there are many, and a store asks
+// as much for a list of 1,000 as for an entry.
+const looksAt = 10_000
+
+// allKept returns an error if one of the leader's entries behind from is not there any more: a restore would
+// end in front of it. It goes on where it has ended the last time, and begins again at the end.
+func (s *session) allKept(ctx context.Context, from uint64) error {
+	if from == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	at := max(from, s.begun, s.seen)
+	to := min(s.last, at+looksAt)
+	if s.seen = to; to == s.last {
+		s.seen = 0
+	}
+	s.mu.Unlock()
+	next, after := at+1, slotName(at)
+	if at == s.begun {
+		next = at + replica.Window // what lies in between is others'
+	}
+	for next <= to {
+		page, err := s.log.list(ctx, slots, after, 1000)
+		if err != nil {
+			return err
+		}
+		for _, f := range page {
+			if f.Name == slotName(next) {
+				next++
+			}
+		}
+		if len(page) == 0 || page[len(page)-1].Name > slotName(next) {
+			break
+		}
+		after = page[len(page)-1].Name
+	}
+	if next > to {
+		return nil
+	}
+	if _, err := s.log.get(ctx, slotName(next)); !errors.Is(err, replica.ErrNotFound) {
+		return err
+	}
+	if gone, err := s.log.marker(ctx); err != nil || gone.pos >= next { // another's, who leads
+		return err
+	}
+	return fmt.Errorf("%w: %s is not there any more: somebody, or a rule of the store, removes objects of the copy", replica.ErrDamaged, slotName(next))
 }
 
 // marksKept puts back what is not there any more, and tells what else is wrong.

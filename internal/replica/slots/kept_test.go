@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -215,4 +216,124 @@ func TestAnEntryIsNotStoredUnlessItIsKnownNotToBeTrimmed(t *testing.T) {
 			t.Errorf("it is told %v", err)
 		}
 	})
+}
+
+// What was removed in the middle a restore would not get past, while the leader goes on behind it.
+func TestALeaderLooksForAllBehindItsBase(t *testing.T) {
+	const at = "log/%020d"
+	for what, c := range map[string]struct {
+		term int      // of the leader
+		ours []uint64 // the positions that are removed
+		left []uint64 // what an older leader has left in the way, which does not count
+		trim uint64   // up to where another leader has trimmed
+		from uint64   // position of its base
+		gone uint64   // what it is told of; 0: nothing
+	}{
+		"nothing":                       {term: 1, from: 1},
+		"nothing, and there is no base": {term: 1, ours: []uint64{6}},
+		"the first":                     {term: 1, ours: []uint64{5}, from: 1, gone: 5},
+		"one in the middle":             {term: 1, ours: []uint64{7}, from: 1, gone: 7},
+		"the one behind the base":       {term: 1, ours: []uint64{7}, from: 6, gone: 7},
+		"the one that a base is of":     {term: 1, ours: []uint64{7}, from: 7},
+		"one in front of the base":      {term: 1, ours: []uint64{6}, from: 7},
+		"several":                       {term: 1, ours: []uint64{6, 7, 8}, from: 1, gone: 6},
+		"another's, which do not count": {term: 2, left: []uint64{10, 11, 12}, from: 9},
+		"the first, and not another's":  {term: 2, ours: []uint64{13}, left: []uint64{10, 11, 12}, from: 9, gone: 13},
+		"one of an earlier term":        {term: 2, ours: []uint64{6}, from: 5},
+		"what another leader trimmed":   {term: 1, ours: []uint64{6}, trim: 6, from: 1},
+		"and one behind that":           {term: 1, ours: []uint64{7}, trim: 6, from: 1, gone: 7},
+	} {
+		t.Run(what, func(t *testing.T) {
+			objects := &memory{all: map[string][]byte{}}
+			var k *kept
+			for range c.term {
+				k = leads(t, objects) // its term begins at 1 or 9 and its entries are 5, 6, 7 or 13, 14, 15
+				if _, err := add(t.Context(), k.Log, "4"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, pos := range c.left {
+				objects.all[fmt.Sprintf(at, pos)] = []byte("void")
+			}
+			if _, err := add(t.Context(), k.Log, "5"); err != nil {
+				t.Fatal(err)
+			}
+			for _, pos := range c.ours {
+				k.remove(t, fmt.Sprintf(at, pos))
+			}
+			if c.trim > 0 {
+				objects.all[fmt.Sprintf("trim/%020d-%010d-%020d", c.trim, 1, c.trim+1)] = nil
+			}
+			for range 2 { // it goes on, and is told again
+				err := k.Kept(t.Context(), c.from)
+				if told := errors.Is(err, replica.ErrDamaged); told != (c.gone > 0) || !told && err != nil || told && !strings.Contains(err.Error(), fmt.Sprintf(at, c.gone)) {
+					t.Errorf("it is told %v, want of position %d", err, c.gone)
+				}
+				if _, err := add(t.Context(), k.Log, "6"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// A busy leader has more behind its base than it may look at each minute, and comes to all of it, also while it writes.
+func TestALeaderComesToAllOfALongLog(t *testing.T) {
+	objects := &memory{all: map[string][]byte{}}
+	k := leads(t, objects)
+	last, err := add(t.Context(), k.Log, make([]string, 25_000)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for gone, first := range map[uint64]bool{last - 1: false, 12_000: false, 10_001: true, 5: true} {
+		if err := k.Kept(t.Context(), last); err != nil { // from here on it begins at the base
+			t.Errorf("without a loss it is told %v", err)
+		}
+		name := fmt.Sprintf("log/%020d", gone)
+		data := objects.all[name]
+		k.remove(t, name)
+		var told error
+		for look := range 5 {
+			if told = k.Kept(t.Context(), 1); told != nil {
+				if first != (look == 0) {
+					t.Errorf("it is told of %s by look %d", name, look+1)
+				}
+				break
+			}
+			if _, err := add(t.Context(), k.Log, "x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !errors.Is(told, replica.ErrDamaged) || !strings.Contains(told.Error(), name) {
+			t.Errorf("without %s it is told %v", name, told)
+		}
+		objects.all[name] = data
+	}
+}
+
+// shortlisted is a store whose lists lack an object that is there.
+type shortlisted struct {
+	*memory
+	lacks string
+}
+
+func (s shortlisted) ListAfter(ctx context.Context, prefix, after string, most int) ([]replica.File, error) {
+	all, err := s.memory.ListAfter(ctx, prefix, after, most)
+	return slices.DeleteFunc(all, func(f replica.File) bool { return f.Name == s.lacks }), err
+}
+
+// A list alone does not say that something is gone.
+func TestWhatOnlyAListLacksIsThere(t *testing.T) {
+	objects := shortlisted{&memory{all: map[string][]byte{}}, fmt.Sprintf("log/%020d", 6)}
+	l := slots.New(objects, slots.Options{})
+	defer l.Close()
+	if _, err := l.Lead(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := add(t.Context(), l, "1", "2", "3", "4"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Kept(t.Context(), 1); err != nil {
+		t.Errorf("it is told %v", err)
+	}
 }

@@ -341,6 +341,9 @@ func (c *copier) tidy(ctx context.Context) error {
 	}
 	named := map[string]bool{}
 	for _, b := range all[min(first, len(all)):] {
+		if len(b.Files) == 0 { // damaged, also if only the answer was: nobody knows what it names
+			return nil
+		}
 		for _, f := range b.Files {
 			named[f.Object] = true
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -134,6 +135,51 @@ func TestNothingIsRemovedByAListThatLacksTheNewestBase(t *testing.T) {
 			}
 		}
 	})
+}
+
+// spoiledFiles are such files in a store whose answers are spoiled on their way: each first one about a base.
+type spoiledFiles struct {
+	agedFiles
+	spoil func(io.Reader) io.Reader
+	asked map[string]int // tidy's
+}
+
+func (f spoiledFiles) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	in, err := f.agedFiles.Get(ctx, name)
+	if f.asked[name]++; err != nil || f.asked[name]%2 == 0 {
+		return in, err
+	}
+	return io.NopCloser(f.spoil(in)), nil
+}
+
+// A base that seems to be damaged names nothing that stays.
+func TestNothingIsRemovedByAnAnswerThatWasSpoiled(t *testing.T) {
+	for what, spoil := range map[string]func(io.Reader) io.Reader{
+		"cut off": func(in io.Reader) io.Reader {
+			return io.MultiReader(io.LimitReader(in, 100), iotest.ErrReader(io.ErrUnexpectedEOF))
+		},
+		"another's": func(io.Reader) io.Reader { return strings.NewReader("<html>try again later</html>") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
+				s := newShelf(time.Millisecond)
+				e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) {
+					o.Replica.Files, o.Replica.BaseEvery, o.Replica.Keep = spoiledFiles{agedFiles{shelfFiles{s}}, spoil, map[string]int{}}, 10*time.Second, time.Hour
+				})
+				put(t, e, "a", configOf(api.Fsync))
+				for range 60 {
+					if _, err := tryWrite(e, "a", "1"); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Second)
+				}
+				if all := names(t, s, replica.BasePrefix); len(all) < 4 {
+					t.Fatalf("there are only %v", all)
+				}
+				s.eachBaseIsWhole(t)
+			})
+		})
+	}
 }
 
 // A table is in each base for as long as the server has it. One that was cut off in the copy, or removed, is put

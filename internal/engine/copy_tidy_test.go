@@ -335,6 +335,44 @@ func TestTheOldestBaseThatStaysIsOneThatCounts(t *testing.T) {
 	}
 }
 
+// A base that cannot be read does not keep what is in front of it, and itself, for ever.
+func TestADamagedBaseGoesWithTheOldOnes(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		const keep = 65 * time.Second
+		s := newShelf(time.Millisecond)
+		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) { o.Replica.BaseEvery, o.Replica.Keep = 10*time.Second, keep })
+		put(t, e, "a", configOf(api.Fsync))
+		write := func(each func()) {
+			for range 300 {
+				tryWrite(e, "a", "1")
+				time.Sleep(time.Second)
+				each()
+			}
+		}
+		bases := func() []replica.File {
+			files, err := shelfFiles{s}.List(bg, replica.BasePrefix)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return files
+		}
+		write(func() {})
+		damaged := bases()[2].Name
+		s.mu.Lock()
+		s.files[damaged] = shelved{[]byte("{"), s.files[damaged].at}
+		s.mu.Unlock()
+		write(func() { // it stands for no moment, so an older one stays
+			all := slices.DeleteFunc(bases(), func(f replica.File) bool { return f.Name == damaged })
+			if age := time.Since(all[0].Changed); age < keep {
+				t.Fatalf("the oldest base that is whole is %v old, of %v that can be gone back", age, keep)
+			}
+		})
+		if left := bases(); len(left) > 10 || left[0].Name <= damaged {
+			t.Errorf("there are %d bases from %s on, of which %s is damaged", len(left), left[0].Name, damaged)
+		}
+	})
+}
+
 // By a clock that is years ahead every base but the newest is older than Keep.
 func TestAClockThatIsAheadTakesNothingFromACopy(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
@@ -406,6 +444,41 @@ func TestABaseThatIsRemovedComesBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// unlistedFiles are files of a store that does not answer what it has.
+type unlistedFiles struct {
+	shelfFiles
+	fails *atomic.Bool
+}
+
+func (f unlistedFiles) List(ctx context.Context, prefix string) ([]replica.File, error) {
+	if f.fails.Load() {
+		return nil, errors.New("the store is away")
+	}
+	return f.shelfFiles.List(ctx, prefix)
+}
+
+// Of a store that does not answer nobody knows what it lacks, and a base costs as much as the data directory.
+func TestAStoreThatDoesNotAnswerNeedsNoBase(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s, fails := newShelf(time.Millisecond), &atomic.Bool{}
+		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) { o.Replica.Files = unlistedFiles{shelfFiles{s}, fails} })
+		put(t, e, "a", configOf(api.Fsync))
+		if _, err := tryWrite(e, "a", `1`); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		before := names(t, s, replica.BasePrefix)
+		fails.Store(true)
+		time.Sleep(2 * keptLook)
+		age := e.Metrics().Replica.BaseAge
+		fails.Store(false)
+		time.Sleep(2 * keptLook)
+		if after := names(t, s, replica.BasePrefix); !slices.Equal(after, before) || age < 40*time.Minute {
+			t.Errorf("the bases are %v, were %v; the newest was of %v ago meanwhile", after, before, age)
+		}
+	})
 }
 
 // looked is a log that tells its leader, who looks, of what somebody has removed of it.

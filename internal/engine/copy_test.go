@@ -361,6 +361,9 @@ func TestAStopShipsWhatIsLeft(t *testing.T) {
 			if took := time.Since(begin); took > time.Second {
 				t.Errorf("a stop took %v", took)
 			}
+			if g, err := replica.DecodeGroup(s.entries[len(s.entries)-1].Data); err != nil || !g.Ends() {
+				t.Errorf("sync %v: a standby is not told that this server has stopped: %+v, %v", sync, g, err)
+			}
 			fs := vfs.NewMem()
 			lsn := s.rebuild(t, fs, "/data")
 			next := s.openEngine(t, fs, lsn)

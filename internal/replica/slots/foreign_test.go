@@ -1,15 +1,18 @@
 package slots_test
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"strings"
 	"testing"
 
 	"github.com/weirmq/weir/internal/replica"
 	"github.com/weirmq/weir/internal/replica/slots"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // entryOf is the object of an entry, whole, of any term.
@@ -55,6 +58,50 @@ func TestWhatDoesNotBelongInACopyIsNamed(t *testing.T) {
 			if told := errors.Is(err, replica.ErrDamaged) && strings.Contains(err.Error(), object); told != c.reads {
 				t.Errorf("who reads is told %v", err)
 			}
+		})
+	}
+}
+
+// unsure is a store of which one answer to a creation is lost, and the next one about that object spoiled.
+type unsure struct {
+	*memory
+	name    string // of the object
+	created bool
+	asked   bool
+}
+
+func (u *unsure) Create(ctx context.Context, name string, data []byte) error {
+	err := u.memory.Create(ctx, name, data)
+	if name == u.name && !u.created {
+		u.created = true
+		return errors.New("the answer is lost")
+	}
+	return err
+}
+
+func (u *unsure) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	if name == u.name && u.created && !u.asked {
+		u.asked = true
+		return io.NopCloser(strings.NewReader("spoiled")), nil
+	}
+	return u.memory.Get(ctx, name)
+}
+
+// What one answer says is not yet that another server leads, which ends a leader for good.
+func TestASpoiledAnswerAboutAnEntryEndsNoLeader(t *testing.T) {
+	for what, pos := range map[string]uint64{"the one that begins its term": 1, "a later one": 6} {
+		t.Run(what, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
+				store := &unsure{memory: &memory{all: map[string][]byte{}}, name: fmt.Sprintf("log/%020d", pos)}
+				log := slots.New(store, slots.Options{})
+				defer log.Close()
+				if _, err := log.Lead(t.Context(), "a"); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := add(t.Context(), log, "1", "2", "3"); err != nil {
+					t.Fatal(err)
+				}
+			})
 		})
 	}
 }

@@ -107,6 +107,9 @@ func (l *Log) create(ctx context.Context, name string, data []byte) error {
 		return err
 	}
 	got, err := l.get(ctx, name)
+	if err == nil && !bytes.Equal(got, data) { // what one answer says may have been damaged on its way
+		got, err = l.get(ctx, name)
+	}
 	switch {
 	case errors.Is(err, replica.ErrNotFound): // trimmed meanwhile
 		return &takenError{name: name}

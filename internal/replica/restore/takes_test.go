@@ -83,11 +83,13 @@ func TestAStandbyOfADamagedBaseDoesNotFetchItAgainAndAgain(t *testing.T) {
 			}
 		}
 		led := standsPatiently(t, l.directory(vfs.NewMem(), "/standby"))
+		l.to.mu.Lock()
 		for name := range l.to.files {
 			if !strings.HasPrefix(name, replica.BasePrefix) {
 				delete(l.to.files, name) // the next base puts its own there
 			}
 		}
+		l.to.mu.Unlock()
 		l.write("a", 2)
 		l.ship()
 		takesTheNextBase(t, l, led)

@@ -59,6 +59,9 @@ func answering(t *testing.T, status int, header, body string) *Client {
 	return New(srv.URL, "")
 }
 
+// envoyLost is what Envoy answers with 503 for a connection that it lost, followed by why.
+const envoyLost = "upstream connect error or disconnect/reset before headers. reset reason: "
+
 func TestErrorsSayWhetherAndWhenToTryAgain(t *testing.T) {
 	for _, c := range []struct {
 		status           int
@@ -73,6 +76,10 @@ func TestErrorsSayWhetherAndWhenToTryAgain(t *testing.T) {
 		{500, "", `{"error":{"code":"internal","message":"m"}}`, true, false, 0}, // whether it wrote is for the caller to know
 		{502, "", `<html>`, true, true, 0},
 		{503, "7", `<html>`, true, false, 7 * time.Second}, // of a proxy, which has passed nothing on
+		{503, "", envoyLost + "connection termination", true, true, 0},
+		{503, "", envoyLost + "remote reset", true, true, 0},
+		{503, "", envoyLost + "remote connection failure, transport failure reason: delayed connect error: 111", true, false, 0},
+		{503, "", envoyLost + "overflow", true, false, 0},
 		{429, "7", `<html>`, true, false, 7 * time.Second},
 		{429, "", `{"error":{"code":"throttled","message":"m","detail":{"retry_after_ms":9e9}}}`, true, false, maxRetryAfter},
 		{422, "", `{"error":{"code":"topic_full","message":"m"}}`, true, false, 0},

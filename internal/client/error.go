@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -80,6 +81,7 @@ type StatusError struct {
 	Status     int // HTTP status
 	Message    string
 	RetryAfter time.Duration // how long the answer asks to wait; 0 if it does not say
+	passedOn   bool          // what gave it may have passed the request on
 }
 
 func (e *StatusError) Error() string { return fmt.Sprintf("status %d: %s", e.Status, e.Message) }
@@ -87,6 +89,8 @@ func (e *StatusError) Error() string { return fmt.Sprintf("status %d: %s", e.Sta
 // Is reports whether target is the matching error of package backend.
 func (e *StatusError) Is(target error) bool {
 	switch {
+	case e.passedOn:
+		return target == backend.ErrOutcomeUnknown
 	case e.Status == http.StatusServiceUnavailable, e.Status == http.StatusTooManyRequests:
 		return target == backend.ErrUnavailable
 	case e.Status == http.StatusRequestEntityTooLarge:
@@ -143,11 +147,22 @@ func readError(resp *http.Response) error {
 	case (err != nil || e.Code == "") && resp.StatusCode == http.StatusRequestEntityTooLarge:
 		return &StatusError{Status: resp.StatusCode, Message: "something in front of the server, such as a proxy, takes no body of this size; raise its limit (nginx: client_max_body_size)"}
 	case err != nil || e.Code == "":
-		return &StatusError{Status: resp.StatusCode, Message: "the answer carries no error of /v0; is this a weir server?", RetryAfter: e.RetryAfter}
+		return &StatusError{
+			Status: resp.StatusCode, Message: "the answer carries no error of /v0; is this a weir server?", RetryAfter: e.RetryAfter,
+			passedOn: resp.StatusCode == http.StatusServiceUnavailable && passedOn(text),
+		}
 	case e.Code.Status() != resp.StatusCode: // a code of a later protocol
 		return &StatusError{Status: resp.StatusCode, Message: e.Error(), RetryAfter: e.RetryAfter}
 	}
 	return e
+}
+
+// passedOn reports whether the text of a 503 without an error of /v0 is that of Envoy, as in Istio, for
+// a connection that it lost: unless it says that it had none, the request may have been carried out.
+// Other proxies answer 502 for that, and 503 only for what they have not passed on.
+func passedOn(text []byte) bool {
+	_, reason, is := bytes.Cut(text, []byte("disconnect/reset before headers"))
+	return is && !bytes.Contains(reason, []byte("connection failure")) && !bytes.Contains(reason, []byte("reset reason: overflow"))
 }
 
 // printable drops control characters: the text ends up on a terminal.

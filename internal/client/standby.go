@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +22,8 @@ func splitHosts(base string) (first string, hosts []string) {
 
 // rotation sends requests to the one of several servers that leads. A server that
 // cannot be reached or is not ready has done nothing, so the request goes to the
-// next one; after another failure the next request does.
+// next one; after another failure, such as one of a proxy that has passed it on, the
+// next request does.
 type rotation struct {
 	next  http.RoundTripper
 	hosts []string
@@ -50,8 +52,12 @@ func (r *rotation) RoundTrip(req *http.Request) (*http.Response, error) {
 			return resp, err
 		}
 		if err == nil {
-			_, _ = io.CopyN(io.Discard, resp.Body, maxErrorBytes)
+			text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBytes))
 			resp.Body.Close()
+			if passedOn(text) {
+				resp.Body = io.NopCloser(bytes.NewReader(text))
+				return resp, nil
+			}
 		}
 	}
 }

@@ -73,20 +73,28 @@ const stored = `{"first_seq":1,"last_seq":1,"head_seq":1,"count":1}`
 
 // What a server may have stored before it went away no other one is asked to store, too.
 func TestAWriteThatMayHaveArrivedIsNotSentToTheNextServer(t *testing.T) {
-	var second atomic.Int32
-	c := clientOf(t, func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		panic(http.ErrAbortHandler)
-	}, func(w http.ResponseWriter, _ *http.Request) {
-		second.Add(1)
-		_, _ = io.WriteString(w, stored)
-	})
-	w := &api.WriteRequest{Records: []api.Record{{Data: []byte("1")}}}
-	if _, err := c.Write(t.Context(), "t", w); !errors.Is(err, backend.ErrOutcomeUnknown) || second.Load() != 0 {
-		t.Errorf("a write to a server that went away: %v, and %d calls of the next one", err, second.Load())
-	}
-	if _, err := c.Write(t.Context(), "t", w); err != nil {
-		t.Errorf("the write behind it: %v", err)
+	for name, goesAway := range map[string]http.HandlerFunc{
+		"by itself": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"behind a proxy": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, envoyLost+"connection termination")
+		},
+	} {
+		var second atomic.Int32
+		c := clientOf(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			goesAway(w, r)
+		}, func(w http.ResponseWriter, _ *http.Request) {
+			second.Add(1)
+			_, _ = io.WriteString(w, stored)
+		})
+		w := &api.WriteRequest{Records: []api.Record{{Data: []byte("1")}}}
+		if _, err := c.Write(t.Context(), "t", w); !errors.Is(err, backend.ErrOutcomeUnknown) || second.Load() != 0 {
+			t.Errorf("%s: a write to a server that went away: %v, and %d calls of the next one", name, err, second.Load())
+		}
+		if _, err := c.Write(t.Context(), "t", w); err != nil {
+			t.Errorf("%s: the write behind it: %v", name, err)
+		}
 	}
 }
 

@@ -425,6 +425,33 @@ func TestARedriveThatFollowsIsInTime(t *testing.T) {
 	})
 }
 
+// A redrive that follows outlives the absence of its backend, whether it looks for letters or sends one, and
+// tells of each once. An error that stays ends it.
+func TestARedriveThatFollowsWaitsForItsBackend(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		bury(t, f, 1, backend.ReasonPoison)
+		f.Inject(backendtest.OpList, backendtest.Fault{Skip: 1, Times: 3, Err: backend.ErrUnavailable}) // not the look at the start
+		f.Inject(backendtest.OpRedrive, backendtest.Fault{Times: redriveTries + 1, Err: backend.ErrOutcomeUnknown})
+		f.Inject(backendtest.OpList, backendtest.Fault{Skip: 10, Times: 1, Err: backend.ErrUnavailable})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		var lost []error
+		r, err := deadLetters(t, f).Redrive(ctx, RedriveConfig{Delay: -1, Follow: true, Lost: func(err error) { lost = append(lost, err) }})
+		if r.Sent != 1 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if len(lost) != 2 || !errors.Is(lost[0], ErrUnavailable) || !errors.Is(lost[1], ErrUnavailable) {
+			t.Errorf("told of %v, want of two absences", lost)
+		}
+		refused := errors.New("not permitted any more")
+		f.Inject(backendtest.OpList, backendtest.Fault{Skip: 1, Err: refused})
+		if _, err := deadLetters(t, f).Redrive(t.Context(), RedriveConfig{Delay: -1, Follow: true}); !errors.Is(err, refused) {
+			t.Errorf("an error that stays: %v", err)
+		}
+	})
+}
+
 // A group that goes between the question who reads and the sending is no leave to send to all.
 func TestARedriveWhoseGroupIsGoneSendsToNobodyElse(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {

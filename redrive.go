@@ -29,7 +29,8 @@ type RedriveConfig struct {
 	// failed will handle them: readers that are not weir's, or all groups if that one is
 	// gone. Without it, Redrive returns an OtherReadersError before it sends anything.
 	ToOthers bool
-	// Follow runs until ctx ends and also sends back what dies later.
+	// Follow runs until ctx ends and also sends back what dies later. Once it has begun, it
+	// waits for a backend that is not available.
 	Follow bool
 	// DryRun sends nothing.
 	DryRun bool
@@ -40,6 +41,8 @@ type RedriveConfig struct {
 	Progress func(l *DeadLetter, err error)
 	// Waiting is called before the redrive waits for letters that are not due yet.
 	Waiting func(letters int, next time.Time)
+	// Lost is called when a redrive that follows begins to wait for the backend.
+	Lost func(err error)
 }
 
 // WithDefaults returns a copy of c in which every zero field has its default.
@@ -51,6 +54,9 @@ func (c RedriveConfig) WithDefaults() RedriveConfig {
 	}
 	if c.Waiting == nil {
 		c.Waiting = func(int, time.Time) {}
+	}
+	if c.Lost == nil {
+		c.Lost = func(error) {}
 	}
 	return c
 }
@@ -123,13 +129,17 @@ func (d *DeadLetters) Redrive(ctx context.Context, cfg RedriveConfig) (Redriven,
 		return Redriven{}, fmt.Errorf("redrive: %w", err)
 	}
 	for {
-		if err := r.pass(ctx); err != nil {
-			return r.done, err
-		}
-		if !cfg.Follow && (!cfg.Wait || r.done.Early == 0 || cfg.DryRun) {
+		err := r.pass(ctx)
+		switch {
+		case cfg.Follow && backend.Retryable(err) && ctx.Err() == nil:
+			err = r.outage(ctx, err)
+		case err == nil && !cfg.Follow && (!cfg.Wait || r.done.Early == 0 || cfg.DryRun):
 			return r.done, r.failure()
+		case err == nil:
+			r.lost = false
+			err = r.rest(ctx)
 		}
-		if err := r.rest(ctx); err != nil {
+		if err != nil {
 			return r.done, err
 		}
 	}
@@ -147,6 +157,7 @@ type redrive struct {
 	asked   map[origin]bool // for whose letters it is known that nobody else handles them
 	failed  map[string]bool // letters that could not be sent back are tried once
 	first   error           // why the first of them could not
+	lost    bool            // the last look has found the backend away
 }
 
 // count notes the letters. What dies from now on may come anywhere in the list, as behind
@@ -240,6 +251,15 @@ func (r *redrive) early(due time.Time) {
 	if r.done.Next.IsZero() || due.Before(r.done.Next) {
 		r.done.Next = due
 	}
+}
+
+// outage waits with the next look while the backend is away.
+func (r *redrive) outage(ctx context.Context, err error) error {
+	if !r.lost {
+		r.cfg.Lost(err)
+	}
+	r.lost = true
+	return pause(ctx, followPoll)
 }
 
 // rest waits until a letter is due, or until the next check.

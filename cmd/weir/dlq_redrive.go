@@ -22,7 +22,7 @@ once. The header weir-redrives counts the redrives.
 A letter is sent back once it has been dead for --delay, which doubles with each earlier
 redrive, up to --max-delay. Letters that are not due yet are left alone, or waited for
 with --wait. With --follow the command never stops and also sends back what dies later,
-like a worker that retries with growing delays.
+like a worker that retries with growing delays; it waits for a server that is away.
 
 It can be stopped and restarted at any time: it loses no message and sends none
 twice. Without an ID or a filter it sends back all.
@@ -85,7 +85,7 @@ func runRedrive(ctx context.Context, cmd *cobra.Command, d *weir.DeadLetters, cf
 			watch.sent()
 		}
 	}
-	cfg.Waiting = watch.waiting
+	cfg.Waiting, cfg.Lost = watch.waiting, watch.lost
 	result, err := d.Redrive(ctx, cfg)
 	watch.finish()
 	if others := (*weir.OtherReadersError)(nil); errors.As(err, &others) && result.Sent == 0 {
@@ -173,6 +173,11 @@ func (w *redriveWatch) draw(tail string, every time.Duration) {
 func (w *redriveWatch) failed(l *weir.DeadLetter, err error) {
 	w.finish()
 	fmt.Fprintf(w.out, "weir dlq redrive: %s: %v\n", oneLine(l.ID), err)
+}
+
+func (w *redriveWatch) lost(err error) {
+	w.finish()
+	fmt.Fprintf(w.out, "weir dlq redrive: waiting for the server: %v\n", err)
 }
 
 // finish clears the terminal's line for what follows.

@@ -125,6 +125,18 @@ func TestErrorsOfTheServerAreSafeToPrint(t *testing.T) {
 	}
 }
 
+// What a server says of a text in a request may have any word in it.
+func TestOnlyAnAnswerThatIsNoneOfV0SpeaksOfTLS(t *testing.T) {
+	_, err := answering(t, 400, "", `{"error":{"code":"invalid_request","message":"\"HTTPS orders\" is not a topic name"}}`).Topic(t.Context(), "x")
+	if !api.IsCode(err, api.CodeInvalidRequest) {
+		t.Errorf("an error of /v0: %v", err)
+	}
+	_, err = answering(t, 400, "", "Client sent an HTTP request to an HTTPS server.").Topic(t.Context(), "x")
+	if err == nil || !strings.Contains(err.Error(), "use https://") {
+		t.Errorf("a server that speaks TLS: %v", err)
+	}
+}
+
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	reached := false
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
@@ -188,6 +200,10 @@ func TestWriteEachTakesTheAnswersOutcomes(t *testing.T) {
 	status, said = http.StatusNotFound, `{"error":{"code":"not_found","message":"no such call"}}`
 	if _, err := c.WriteEach(t.Context(), "t", reqs); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("a server without the call: %v", err)
+	}
+	status, said = http.StatusBadGateway, "<html>"
+	if _, err := c.WriteEach(t.Context(), "t", reqs); !errors.Is(err, backend.ErrOutcomeUnknown) || errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a proxy that lost the server: %v", err)
 	}
 	status, said = http.StatusServiceUnavailable, `{"error":{"code":"not_ready","message":"soon"}}`
 	if _, err := c.WriteEach(t.Context(), "t", reqs); !api.IsCode(err, api.CodeNotReady) {

@@ -142,7 +142,7 @@ func readError(resp *http.Response) error {
 	switch {
 	case to != nil && resp.StatusCode/100 == 3 && (to.Scheme != resp.Request.URL.Scheme || to.Host != resp.Request.URL.Host):
 		return &StatusError{Status: resp.StatusCode, Message: printable("the server sends requests on to " + to.Scheme + "://" + to.Host + ": use that address")}
-	case resp.StatusCode == http.StatusBadRequest && resp.TLS == nil && strings.Contains(string(text), "HTTPS"): // as net/http and nginx say it
+	case (err != nil || e.Code == "") && resp.StatusCode == http.StatusBadRequest && resp.TLS == nil && strings.Contains(string(text), "HTTPS"): // as net/http and nginx say it
 		return &StatusError{Status: resp.StatusCode, Message: "the server speaks TLS; use https://"}
 	case (err != nil || e.Code == "") && resp.StatusCode == http.StatusRequestEntityTooLarge:
 		return &StatusError{Status: resp.StatusCode, Message: "something in front of the server, such as a proxy, takes no body of this size; raise its limit (nginx: client_max_body_size)"}

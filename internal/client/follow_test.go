@@ -385,6 +385,19 @@ func TestASilentStreamCountsAsLost(t *testing.T) {
 	}
 }
 
+// A hint counts from then on: not for a session that is gone, and a stream without one takes it back from
+// nobody.
+func TestTheHintOfAStreamLastsUntilTheNext(t *testing.T) {
+	const ended = "event: error\ndata: {\"code\":410,\"error\":\"e\",\"message\":\"m\"}\n\n"
+	b := startBadServer(t, sends(hint+ended), sends(""), sends(hint), sends(""))
+	f := testFollower(b)
+	for stream, want := range []time.Duration{watchRetryLimit, watchRetryLimit, 60 * time.Millisecond, 60 * time.Millisecond} {
+		if err := f.connect(t.Context()); !lostStream(err) || f.retry != want {
+			t.Errorf("after stream %d a watch waits %v at most (%v), want %v", stream, f.retry, err, want)
+		}
+	}
+}
+
 func TestAWatchEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := startBadServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -416,6 +429,19 @@ func TestFramesAreReadHoweverTheyAreCut(t *testing.T) {
 		}
 		if fr.retry != minRetry {
 			t.Errorf("%s: retry %v, want %v", name, fr.retry, minRetry)
+		}
+	}
+}
+
+// A line may be longer than what is read at once, whichever way it ends.
+func TestAFrameMayBeLargerThanTheBuffer(t *testing.T) {
+	for _, size := range []int{32<<10 - 8, 32<<10 - 7, 32<<10 - 6, 100 << 10} {
+		data := strings.Repeat("0123456789", size/10+1)[:size]
+		for _, end := range []string{"\n", "\r\n"} {
+			fr := newFrameReader(strings.NewReader("id: 1"+end+"data: "+data+end+"event: e"+end+end), 1<<20)
+			if got, err := fr.next(); err != nil || got.id != "1" || got.event != "e" || string(got.data) != data {
+				t.Errorf("%d bytes before %q: id %q, event %q, %d bytes, %v", size, end, got.id, got.event, len(got.data), err)
+			}
 		}
 	}
 }

@@ -17,7 +17,10 @@ import (
 func TestRequestsGoToTheServerThatLeads(t *testing.T) {
 	var leads, calls atomic.Int32
 	serve := func(number int32) *httptest.Server {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if body, err := io.ReadAll(r.Body); err != nil || r.Method == http.MethodPost && string(body) != `{"a":1}` {
+				t.Errorf("server %d: body %q, %v", number, body, err)
+			}
 			if leads.Load() != number {
 				w.WriteHeader(http.StatusServiceUnavailable)
 				_, _ = w.Write([]byte(`{"error":{"code":"not_ready","message":"a standby"}}`))
@@ -42,7 +45,11 @@ func TestRequestsGoToTheServerThatLeads(t *testing.T) {
 	for i := range int32(10) {
 		leads.Store(1 + i%2)
 		var got struct{ Deleted bool }
-		if err := c.call(t.Context(), callTimeout, http.MethodPost, "/v0/topics/t", []byte(`{}`), &got); err != nil || !got.Deleted {
+		method, body := http.MethodPost, []byte(`{"a":1}`)
+		if i%4 > 1 {
+			method, body = http.MethodDelete, nil
+		}
+		if err := c.call(t.Context(), callTimeout, method, "/v0/topics/t", body, &got); err != nil || !got.Deleted {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
@@ -50,7 +57,7 @@ func TestRequestsGoToTheServerThatLeads(t *testing.T) {
 		t.Errorf("%d calls were answered, want 10", calls.Load())
 	}
 	leads.Store(0)
-	if err := c.call(t.Context(), callTimeout, http.MethodPost, "/v0/topics/t", []byte(`{}`), nil); !IsStatus(err, http.StatusServiceUnavailable) && err == nil {
+	if err := c.call(t.Context(), callTimeout, http.MethodPost, "/v0/topics/t", []byte(`{"a":1}`), nil); !IsStatus(err, http.StatusServiceUnavailable) {
 		t.Errorf("without a leader: %v", err)
 	}
 }

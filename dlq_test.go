@@ -645,5 +645,11 @@ func TestARedriveCountsWhatItDid(t *testing.T) {
 		if got, err := d.Redrive(t.Context(), RedriveConfig{Delay: -1}); err != nil || got.Sent != 2 || got.Failed != 0 {
 			t.Errorf("%+v, %v, want 2 sent", got, err)
 		}
+		bury(t, f, 1, backend.ReasonPoison)
+		f.Inject(backendtest.OpRedrive, backendtest.Fault{Times: 1, LoseAnswer: true})
+		f.Inject(backendtest.OpRedrive, backendtest.Fault{Skip: 1, Times: 1, Err: backend.ErrUnavailable})
+		if got, err := d.Redrive(t.Context(), RedriveConfig{Delay: -1}); err != nil || got.Sent != 4 { // and the three again
+			t.Errorf("an answer lost before an absence: %+v, %v, want 4 sent", got, err)
+		}
 	})
 }

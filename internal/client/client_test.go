@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -126,10 +127,13 @@ func TestErrorsOfTheServerAreSafeToPrint(t *testing.T) {
 }
 
 // What a server says of a text in a request may have any word in it.
-func TestOnlyAnAnswerThatIsNoneOfV0SpeaksOfTLS(t *testing.T) {
+func TestAnAnswerThatIsNoneOfV0IsToldAsWhatItIs(t *testing.T) {
 	_, err := answering(t, 400, "", `{"error":{"code":"invalid_request","message":"\"HTTPS orders\" is not a topic name"}}`).Topic(t.Context(), "x")
 	if !api.IsCode(err, api.CodeInvalidRequest) {
 		t.Errorf("an error of /v0: %v", err)
+	}
+	if _, err = answering(t, 502, "", "<html>").Topic(t.Context(), "x"); !strings.Contains(fmt.Sprint(err), "in front of the server") {
+		t.Errorf("a proxy whose server is away: %v", err)
 	}
 	_, err = answering(t, 400, "", "Client sent an HTTP request to an HTTPS server.").Topic(t.Context(), "x")
 	if err == nil || !strings.Contains(err.Error(), "use https://") {

@@ -147,8 +147,12 @@ func readError(resp *http.Response) error {
 	case (err != nil || e.Code == "") && resp.StatusCode == http.StatusRequestEntityTooLarge:
 		return &StatusError{Status: resp.StatusCode, Message: "something in front of the server, such as a proxy, takes no body of this size; raise its limit (nginx: client_max_body_size)"}
 	case err != nil || e.Code == "":
+		message := "the answer carries no error of /v0; is this a weir server?"
+		if resp.StatusCode >= http.StatusBadGateway {
+			message = "something in front of the server, such as a proxy, has no answer from it"
+		}
 		return &StatusError{
-			Status: resp.StatusCode, Message: "the answer carries no error of /v0; is this a weir server?", RetryAfter: e.RetryAfter,
+			Status: resp.StatusCode, Message: message, RetryAfter: e.RetryAfter,
 			passedOn: resp.StatusCode == http.StatusServiceUnavailable && passedOn(text),
 		}
 	case e.Code.Status() != resp.StatusCode: // a code of a later protocol

@@ -378,6 +378,10 @@ func TestARedriveEndsWhenNobodyAnswersAndGoesOnBehindALetterItCannotSend(t *test
 			t.Errorf("%+v, %v after %d tries", r, err, f.Calls(backendtest.OpRedrive))
 		}
 		remove()
+		f.Inject(backendtest.OpRedrive, backendtest.Fault{Times: 1, Err: ErrClosed})
+		if r, err := d.Redrive(t.Context(), RedriveConfig{}); r != (Redriven{}) || !errors.Is(err, ErrClosed) {
+			t.Errorf("a stream that was closed: %+v, %v", r, err)
+		}
 		broken := errors.New("cannot be removed singly")
 		f.Inject(backendtest.OpRedrive, backendtest.Fault{Times: 1, Err: broken})
 		r, err = d.Redrive(t.Context(), RedriveConfig{})

@@ -167,12 +167,12 @@ func TestListGoesOverEveryPage(t *testing.T) {
 
 func TestPurgeRemovesWhatIsChosenOnly(t *testing.T) {
 	f := backendtest.NewFake(backendtest.FakeOptions{})
-	bury(t, f, letterPage+5, backend.ReasonPoison)
+	bury(t, f, 2*letterPage+5, backend.ReasonPoison)
 	bury(t, f, 3, backend.ReasonMaxDeliveries)
 	d := deadLetters(t, f)
 	n, err := d.Purge(t.Context(), LetterFilter{Reason: backend.ReasonPoison})
-	if n != letterPage+5 || err != nil {
-		t.Fatalf("%d, %v", n, err)
+	if n != 2*letterPage+5 || err != nil || f.Calls(backendtest.OpPurge) != 3 { // a page each
+		t.Fatalf("%d, %v in %d calls", n, err, f.Calls(backendtest.OpPurge))
 	}
 	if left := texts(t, d, LetterFilter{}); len(left) != 3 {
 		t.Errorf("left %v", left)

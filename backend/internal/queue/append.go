@@ -113,11 +113,11 @@ func (a *appending) store(ctx context.Context, req *api.WriteRequest, index []in
 // mostRecords is how many records a request may have, as far as is known.
 func (b *Backend) mostRecords() int { return int(cmp.Or(b.writeMost.Load(), maxWriteRecords)) }
 
-// fewer returns how many records to send at once if a server has refused n as too many or too
-// large for one request, which has stored nothing; else 0.
+// fewer returns how many records to send at once if a server, or a proxy in front of it, has refused
+// n as too many or too large for one request, which has stored nothing; else 0.
 func (b *Backend) fewer(err error, n int) int {
 	many := api.IsCode(err, api.CodeBatchTooLarge)
-	if n == 1 || !many && !api.IsCode(err, api.CodePayloadTooLarge) {
+	if n == 1 || !many && !api.IsCode(err, api.CodePayloadTooLarge) && !errors.Is(err, backend.ErrTooLarge) {
 		return 0
 	}
 	if many {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/internal/queue"
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/client"
 )
 
 // writes is a service that notes what it is asked to write.
@@ -21,7 +23,7 @@ type writes struct {
 	fails  func(n int) error // of the n-th write; nil: none
 	absent int               // writes that find no topic
 	most   int               // records in one request; 0: any number
-	beyond api.Code          // the answer to more
+	beyond error             // the answer to more
 	got    [][]api.Record    // as they were passed
 	data   []string          // of all records, as they were then
 	keys   []string
@@ -37,7 +39,7 @@ func (w *writes) Write(_ context.Context, _ string, req *api.WriteRequest) (api.
 		return api.WriteResult{}, api.Errorf(api.CodeTopicNotFound, "absent")
 	}
 	if w.tooMany(len(req.Records)) {
-		return api.WriteResult{}, api.Errorf(w.beyond, "too many")
+		return api.WriteResult{}, w.beyond
 	}
 	first := uint64(len(w.data) + 1)
 	w.got, w.keys = append(w.got, req.Records), append(w.keys, string(req.IdempotencyKey))
@@ -57,7 +59,7 @@ func (w *writes) WriteEach(ctx context.Context, name string, reqs []api.WriteReq
 		return nil, errors.ErrUnsupported
 	}
 	if w.tooMany(len(reqs)) {
-		return nil, api.Errorf(w.beyond, "too many")
+		return nil, w.beyond
 	}
 	for i := range reqs {
 		res, err := w.Write(ctx, name, &reqs[i])
@@ -124,15 +126,19 @@ func TestABatchGoesInWritesAsSmallAsTheServerTakes(t *testing.T) {
 		plain[i].Data = fmt.Append(nil, i)
 		keyed[i] = backend.Message{Data: plain[i].Data, IdempotencyKey: fmt.Sprint("key ", i)}
 	}
+	tooMany, tooLong := api.Errorf(api.CodeBatchTooLarge, "too many"), api.Errorf(api.CodePayloadTooLarge, "too long")
+	proxys := &client.StatusError{Status: http.StatusRequestEntityTooLarge} // has a limit of its own
 	for _, c := range []struct {
-		beyond  api.Code
+		beyond  error
 		msgs    []backend.Message
 		refused int // in two rounds: how many are too many is known in the second one
 	}{
-		{api.CodeBatchTooLarge, plain, 3},
-		{api.CodeBatchTooLarge, keyed, 3},
-		{api.CodePayloadTooLarge, plain, 14},
-		{api.CodePayloadTooLarge, keyed, 40},
+		{tooMany, plain, 3},
+		{tooMany, keyed, 3},
+		{tooLong, plain, 14},
+		{tooLong, keyed, 40},
+		{proxys, plain, 14},
+		{proxys, keyed, 40},
 	} {
 		w := &writes{many: true, most: 3, beyond: c.beyond}
 		b := w.open(t)
@@ -140,20 +146,20 @@ func TestABatchGoesInWritesAsSmallAsTheServerTakes(t *testing.T) {
 			w.data = nil
 			out, err := b.Append(t.Context(), c.msgs)
 			if err != nil || len(w.data) != len(c.msgs) {
-				t.Fatalf("%s: %d of %d messages are stored: %v", c.beyond, len(w.data), len(c.msgs), err)
+				t.Fatalf("%v: %d of %d messages are stored: %v", c.beyond, len(w.data), len(c.msgs), err)
 			}
 			for i := range out {
 				if out[i].ID != fmt.Sprint(i+1) || w.data[i] != string(c.msgs[i].Data) {
-					t.Errorf("%s: message %d has the ID %s, and stored there is %s", c.beyond, i, out[i].ID, w.data[i])
+					t.Errorf("%v: message %d has the ID %s, and stored there is %s", c.beyond, i, out[i].ID, w.data[i])
 				}
 			}
 		}
 		if w.refused > c.refused {
-			t.Errorf("%s: %d requests were refused, want %d at most", c.beyond, w.refused, c.refused)
+			t.Errorf("%v: %d requests were refused, want %d at most", c.beyond, w.refused, c.refused)
 		}
 	}
 	for most, msgs := range map[int][]backend.Message{2: plain, 4: keyed} { // are sent in one request that fails, or of which the second write does
-		w := &writes{many: true, most: 4, beyond: api.CodeBatchTooLarge, fails: func(n int) error {
+		w := &writes{many: true, most: 4, beyond: tooMany, fails: func(n int) error {
 			if n == 2 {
 				return api.Errorf(api.CodeShuttingDown, "going")
 			}

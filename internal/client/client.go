@@ -22,8 +22,12 @@ import (
 )
 
 const (
-	// callTimeout ends a call that does not wait by itself.
+	// callTimeout ends a call that does not wait by itself, if nothing of its answer comes for so long.
 	callTimeout = 30 * time.Second
+	// slowLink is how many bytes of a request a second are given their time on top of that.
+	slowLink = 64 << 10
+	// answerTimeout ends a call whose answer is on its way.
+	answerTimeout = 10 * time.Minute
 	// dialTimeout bounds an attempt to connect.
 	dialTimeout = 5 * time.Second
 	// maxIdleConns is how many goroutines can repeatedly call at once without
@@ -155,9 +159,17 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, method, path s
 	if err := ctx.Err(); err != nil {
 		return err // nothing was sent
 	}
-	limited, cancel := context.WithTimeout(ctx, timeout)
+	timeout += time.Duration(len(body)) * time.Second / slowLink
+	bounded, cancel := context.WithTimeout(ctx, timeout+answerTimeout)
 	defer cancel()
-	err := c.exchange(limited, method, path, body, out)
+	limited, giveUp := context.WithCancelCause(bounded)
+	defer giveUp(nil)
+	late := time.AfterFunc(timeout, func() { giveUp(errLate) })
+	defer late.Stop()
+	err := c.exchange(limited, late, method, path, body, out)
+	if u, ok := errors.AsType[*Unreachable](err); ok && context.Cause(limited) == errLate {
+		u.Err = errLate
+	}
 	ended := ctx.Err()
 	if u, ok := errors.AsType[*Unreachable](err); ok && u.unsent && ended != nil {
 		return fmt.Errorf("not sent: %w", ended)
@@ -168,7 +180,11 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, method, path s
 	return err
 }
 
-func (c *Client) exchange(ctx context.Context, method, path string, body []byte, out any) error {
+// errLate means that the answer, or its next part, did not come in time.
+var errLate = fmt.Errorf("its answer is late: %w", context.DeadlineExceeded)
+
+// exchange makes a call; late ends it where nothing of the answer comes.
+func (c *Client) exchange(ctx context.Context, late *time.Timer, method, path string, body []byte, out any) error {
 	resp, err := c.send(ctx, method, path, nil, body)
 	if err != nil {
 		return err
@@ -176,7 +192,8 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte,
 	defer resp.Body.Close()
 	var text bytes.Buffer
 	text.Grow(int(min(max(resp.ContentLength, 0), readAhead)) + bytes.MinRead)
-	if _, err := text.ReadFrom(io.LimitReader(resp.Body, maxAnswerBytes+1)); err != nil {
+	parts := &impatientReader{resp.Body, late, callTimeout}
+	if _, err := text.ReadFrom(io.LimitReader(parts, maxAnswerBytes+1)); err != nil {
 		return &Unreachable{Err: hideURL(err)}
 	}
 	if text.Len() > maxAnswerBytes {

@@ -166,7 +166,7 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, method, path s
 	defer giveUp(nil)
 	late := time.AfterFunc(timeout, func() { giveUp(errLate) })
 	defer late.Stop()
-	err := c.exchange(limited, late, method, path, body, out)
+	err := c.exchange(limited, &impatientReader{timer: late, limit: timeout}, method, path, body, out)
 	if u, ok := errors.AsType[*Unreachable](err); ok && context.Cause(limited) == errLate {
 		u.Err = errLate
 	}
@@ -183,8 +183,8 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, method, path s
 // errLate means that the answer, or its next part, did not come in time.
 var errLate = fmt.Errorf("its answer is late: %w", context.DeadlineExceeded)
 
-// exchange makes a call; late ends it where nothing of the answer comes.
-func (c *Client) exchange(ctx context.Context, late *time.Timer, method, path string, body []byte, out any) error {
+// exchange makes a call and reads its answer through answer.
+func (c *Client) exchange(ctx context.Context, answer *impatientReader, method, path string, body []byte, out any) error {
 	resp, err := c.send(ctx, method, path, nil, body)
 	if err != nil {
 		return err
@@ -192,8 +192,8 @@ func (c *Client) exchange(ctx context.Context, late *time.Timer, method, path st
 	defer resp.Body.Close()
 	var text bytes.Buffer
 	text.Grow(int(min(max(resp.ContentLength, 0), readAhead)) + bytes.MinRead)
-	parts := &impatientReader{resp.Body, late, callTimeout}
-	if _, err := text.ReadFrom(io.LimitReader(parts, maxAnswerBytes+1)); err != nil {
+	answer.r = resp.Body
+	if _, err := text.ReadFrom(io.LimitReader(answer, maxAnswerBytes+1)); err != nil {
 		return &Unreachable{Err: hideURL(err)}
 	}
 	if text.Len() > maxAnswerBytes {

@@ -124,7 +124,7 @@ var table = map[string]rule{
 	"internal/server":   {code: module + " backend backend/embedded internal/api internal/atomicfile internal/board internal/certs internal/dash internal/engine internal/keyfile internal/pieces internal/relay internal/webhook " + gzip + " " + metrics + " " + socket, tests: "internal/replica/replicatest tests/capture tests/stall " + vfs},
 	"internal/pieces":   {code: socket},
 	"internal/relay":    {code: "internal/api internal/certs internal/engine/push internal/pieces " + metrics + " " + socket, tests: "internal/engine internal/server tests/crashfs " + vfs},
-	"internal/client":   {code: "backend internal/api internal/certs " + socket},
+	"internal/client":   {code: "backend internal/api internal/certs " + socket, tests: "tests/bubble"},
 	"internal/latency":  {},
 	"internal/load":     {code: module + " internal/latency", tests: "backend/backendtest"},
 	"internal/overload": {code: module + " backend internal/settings", tests: "backend/backendtest"},

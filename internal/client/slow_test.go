@@ -6,11 +6,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // slowServer takes its time for a request's bytes, and sends an answer in parts with pauses.
@@ -77,7 +77,7 @@ func TestACallHasTimeForWhatIsOnItsWay(t *testing.T) {
 		"a small one to a server that hangs": {slowServer{rate: 1}, small, callTimeout + time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				c.server.answer = stored
 				client := New("http://server", "")
 				client.http.Transport = c.server

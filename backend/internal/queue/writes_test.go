@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/internal/queue"
 	"github.com/weirmq/weir/internal/api"
-	"github.com/weirmq/weir/internal/client"
 )
 
 // writes is a service that notes what it is asked to write.
@@ -127,7 +125,7 @@ func TestABatchGoesInWritesAsSmallAsTheServerTakes(t *testing.T) {
 		keyed[i] = backend.Message{Data: plain[i].Data, IdempotencyKey: fmt.Sprint("key ", i)}
 	}
 	tooMany, tooLong := api.Errorf(api.CodeBatchTooLarge, "too many"), api.Errorf(api.CodePayloadTooLarge, "too long")
-	proxys := &client.StatusError{Status: http.StatusRequestEntityTooLarge} // has a limit of its own
+	proxys := fmt.Errorf("%w: a proxy has a limit of its own", backend.ErrTooLarge)
 	for _, c := range []struct {
 		beyond  error
 		msgs    []backend.Message

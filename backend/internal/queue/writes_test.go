@@ -155,6 +155,10 @@ func TestABatchGoesInWritesAsSmallAsTheServerTakes(t *testing.T) {
 		if w.refused > c.refused {
 			t.Errorf("%v: %d requests were refused, want %d at most", c.beyond, w.refused, c.refused)
 		}
+		w.most, w.got = 0, nil
+		if _, err := b.Append(t.Context(), plain); err != nil || len(w.got) > 1 && c.beyond != tooMany { // that says nothing about shorter ones
+			t.Errorf("%v: the next batch went in %d writes: %v", c.beyond, len(w.got), err)
+		}
 	}
 	for most, msgs := range map[int][]backend.Message{2: plain, 4: keyed} { // are sent in one request that fails, or of which the second write does
 		w := &writes{many: true, most: 4, beyond: tooMany, fails: func(n int) error {

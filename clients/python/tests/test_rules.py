@@ -112,6 +112,25 @@ class Retries(kit.Case):
                 self.client(transport=kit.Scripted(answer)).claim("q")  # it may have been done
             self.assertTrue(_retry.is_passing(got.exception), "and so a worker goes on")
 
+    def test_a_503_of_a_proxy_that_has_lost_the_server_may_have_been_done(self: Any) -> None:
+        envoy = "upstream connect error or disconnect/reset before headers. reset reason: "
+        for reason, done in (
+            ("connection termination", True),
+            ("remote reset", True),
+            ("remote connection failure, transport failure reason: delayed connect error: 111", False),
+            ("overflow", False),
+        ):
+            answer = (503, {}, envoy + reason)
+            self.client(transport=kit.Scripted(answer, WRITTEN)).publish("t", 1)
+            script = kit.Scripted(answer, CLAIMED)
+            if done:
+                with self.assertRaises(weirmq.Unexpected) as got:
+                    self.client(transport=script).claim("q")
+                self.assertTrue(_retry.is_passing(got.exception))
+            else:
+                self.client(transport=script).claim("q")
+            self.assertEqual(len(script.requests), 1 if done else 2, reason)
+
     def test_what_was_not_sent_is_sent_again(self: Any) -> None:
         script = kit.Scripted(REFUSED, REFUSED, CLAIMED)
         self.assertEqual(self.client(transport=script).claim("q"), [])

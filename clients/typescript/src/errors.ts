@@ -9,12 +9,12 @@ export class WeirError extends Error {
   /**
    * The code of the server's answer, such as `topic_not_found`, or one of the client's own:
    * `unreachable` (there was no connection, nothing was sent), `no_answer` (the connection
-   * broke or time was up: the request may have been carried out), `unexpected_answer` (not
-   * from a weir server; a proxy, perhaps), `stream_ended` (the server ended an event stream
-   * for good) and `lease_lost` (somebody else may have the job now).
+   * broke, that of a proxy perhaps, or time was up: the request may have been carried out),
+   * `unexpected_answer` (not from a weir server; a proxy, perhaps), `stream_ended` (the server
+   * ended an event stream for good) and `lease_lost` (somebody else may have the job now).
    */
   readonly code: string;
-  /** The HTTP status; 0 if there was no answer. */
+  /** The HTTP status; 0 if there was no answer at all. */
   readonly status: number;
   /** What the server adds to some codes, with its own names: `detail.topic`, `detail.limit` and others. */
   readonly detail: Readonly<Record<string, unknown>>;
@@ -52,10 +52,23 @@ export function answerError(status: number, headers: Headers, text: string): Wei
   if (to !== null) {
     return new WeirError("unexpected_answer", status, `status ${status}: the server sends requests on to ${to[0]}: use that address`);
   }
+  if (status === 503 && passedOn(text)) {
+    return new WeirError("no_answer", status, "a proxy has lost the server, which may have carried out the request", { retryAfterMs });
+  }
   if (typeof error["code"] !== "string") {
     return new WeirError("unexpected_answer", status, `status ${status}, without an error of weir; is this a weir server?`, { retryAfterMs });
   }
   return new WeirError(error["code"], status, String(error["message"] ?? error["code"]), { detail, retryAfterMs });
+}
+
+/**
+ * Whether the text of a 503 is that of Envoy, as in Istio, for a connection that it lost: unless it
+ * says that there was none, the request may have been carried out. Others answer 502 for that, and
+ * 503 only for what they have not passed on.
+ */
+function passedOn(text: string): boolean {
+  const reason = text.split("disconnect/reset before headers")[1];
+  return reason !== undefined && !/connection failure|reset reason: overflow/.test(reason);
 }
 
 /** Prefers the milliseconds of the detail, which are scattered, to the whole seconds of the header. */
@@ -86,7 +99,7 @@ export function transportError(cause: unknown): WeirError {
 
 /** Whether the request was refused or never sent, so that any may be sent again. */
 export function nothingHappened(e: WeirError): boolean {
-  return e.code === "unreachable" || e.status === 429 || e.status === 503 || e.status === 507;
+  return e.code !== "no_answer" && (e.code === "unreachable" || e.status === 429 || e.status === 503 || e.status === 507);
 }
 
 /** Whether the same request may succeed later. */

@@ -119,6 +119,20 @@ test("so is a 5xx of something in between", async () => {
   }
 });
 
+test("a 503 of a proxy that has lost the server is tried again only if that stores nothing twice", async () => {
+  const envoy = "upstream connect error or disconnect/reset before headers. reset reason: ";
+  for (const reason of ["connection termination", "remote reset"]) {
+    const once = () => refusing(1, () => new Response(envoy + reason, { status: 503 }));
+    await connect({ fetch: once() }).publish(newTopic(), 1);
+    await assert.rejects(connect({ fetch: once() }).publish(newTopic(), 1, { idempotencyKey: null }), isError("no_answer", 503));
+  }
+  for (const reason of ["remote connection failure, transport failure reason: delayed connect error: 111", "overflow"]) {
+    const fetch = refusing(1, () => new Response(envoy + reason, { status: 503 }));
+    await connect({ fetch }).publish(newTopic(), 1, { idempotencyKey: null });
+    assert.equal(fetch.at.length, 2);
+  }
+});
+
 test("refusals of the server are WeirErrors and are not tried again", async () => {
   const client = connect();
   await assert.rejects(client.diff(newTopic()), isError("topic_not_found", 404));

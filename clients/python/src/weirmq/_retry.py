@@ -1,7 +1,8 @@
 """When a call is tried again, and after how long. Nothing here does I/O or reads a clock.
 
-1. An answer with 429, 503 or 507 says that nothing was done. Every call is tried again, not
-   before ``Retry-After`` and up to half as long later.
+1. An answer with 429, 503 or 507 says that nothing was done, but for a 503 of Envoy (see
+   ``passed_on``). Every call is tried again, not before ``Retry-After`` and up to half as long
+   later.
 2. A connection that did not come about: nothing was sent. Every call is tried again.
 3. A connection that broke later, no answer in time, or a 5xx: it may have been done. Only calls
    that bear repetition are tried again: reads, PUT, writes with an idempotency key, and ack, nack
@@ -62,13 +63,16 @@ def pause_before(
     return pause
 
 
+def undone(error: WeirError) -> bool:
+    """Whether what failed with ``error`` was not done for certain."""
+    if isinstance(error, Unreachable):
+        return not error.sent
+    return error.status in REFUSED_UNDONE and not isinstance(error, PassedOn)
+
+
 def can_retry(error: WeirError, repeatable: bool) -> bool:
     """Whether the same call may succeed later and does no harm if it was done before."""
-    if error.status in REFUSED_UNDONE:
-        return True
-    if isinstance(error, Unreachable):
-        return repeatable or not error.sent
-    return repeatable and error.status >= 500
+    return undone(error) or repeatable and (isinstance(error, Unreachable) or error.status >= 500)
 
 
 def is_passing(error: WeirError) -> bool:
@@ -97,8 +101,7 @@ class Tries(Generic[T]):
     def failed(self, error: WeirError, now: float) -> float:
         """Seconds to wait before the next try; raises ``error`` if there is none."""
         self._tries += 1
-        undone = error.status in REFUSED_UNDONE or (isinstance(error, Unreachable) and not error.sent)
-        self._lost = self._lost or not undone
+        self._lost = self._lost or not undone(error)
         pause = pause_before(self._tries, error, self._rnd)
         final = isinstance(error, Untrusted) or not can_retry(error, self._call.repeatable)
         if final or now + pause > self._until:
@@ -108,6 +111,19 @@ class Tries(Generic[T]):
 
 class Untrusted(Unreachable):
     """The server's certificate is not trusted; trying again does not help."""
+
+
+class PassedOn(Unexpected):
+    """A proxy has lost the server, which may have done what was asked."""
+
+
+def passed_on(text: bytes) -> bool:
+    """Whether the text of a 503 is that of Envoy, as in Istio, for a connection that it lost: unless
+    it says that there was none, the request may have been carried out. Others answer 502 for that,
+    and 503 only for what they have not passed on.
+    """
+    _, lost, reason = text.partition(b"disconnect/reset before headers")
+    return bool(lost) and b"connection failure" not in reason and b"reset reason: overflow" not in reason
 
 
 def lost_connection(error: httpx.RequestError) -> Unreachable:
@@ -137,7 +153,8 @@ def error_of(answer: httpx.Response) -> WeirError | None:
         to = answer.next_request.url if answer.next_request else None  # which is not followed
         if to and (to.scheme, to.netloc) != (answer.request.url.scheme, answer.request.url.netloc):
             text = f"the server sends requests on to {to.scheme}://{to.netloc.decode()}: use that address"
-        return Unexpected(answer.status_code, text, retry_after(header, {}))
+        kind = PassedOn if answer.status_code == 503 and passed_on(answer.content) else Unexpected
+        return kind(answer.status_code, text, retry_after(header, {}))
     return WeirError(code, answer.status_code, message, detail, retry_after(header, detail))
 
 

@@ -239,7 +239,7 @@ func countRecords(ctx context.Context, c *client.Client, info *client.TopicInfo,
 		}
 	}
 	for from := uint64(0); ; {
-		records, res, err := c.Diff(ctx, info.Topic, &api.DiffRequest{FromSeq: from, Limit: tailLimit, IncludeTags: true})
+		records, res, err := c.Diff(ctx, info.Topic, &api.DiffRequest{FromSeq: from, Limit: tailLimit, IncludeTags: true, OmitData: true})
 		if err != nil {
 			return n, err
 		}

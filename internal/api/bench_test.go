@@ -60,7 +60,7 @@ func BenchmarkAppendRecord1000(b *testing.B) {
 		dst = AppendDiffHead(dst[:0], "topic")
 		for i := range 1000 {
 			r.Seq = 123_456 + uint64(i)
-			dst = AppendDiffRecord(dst, &r, false, true, &times)
+			dst = AppendDiffRecord(dst, &r, &withMeta, &times)
 		}
 	}
 	b.SetBytes(int64(len(dst)))

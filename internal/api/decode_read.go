@@ -15,6 +15,7 @@ const (
 	diffNode
 	diffTags
 	diffMeta
+	diffData
 	diffWait
 	diffBytes
 	diffRelay
@@ -22,7 +23,7 @@ const (
 
 const maxUint32 = 1<<32 - 1
 
-var diffFields = []string{"from_seq", "limit", "node", "include_tags", "include_meta", "wait_ms", "max_batch_bytes", "relay"}
+var diffFields = []string{"from_seq", "limit", "node", "include_tags", "include_meta", "include_data", "wait_ms", "max_batch_bytes", "relay"}
 
 // DecodeDiff reads the body of a diff and applies defaults and clamps. A body of zero
 // bytes counts as {}.
@@ -65,6 +66,10 @@ func (s *scanner) diff(lim *Limits, d *DiffRequest) {
 		case "include_meta":
 			if s.once(&seen, diffMeta, "include_meta") {
 				d.IncludeMeta = s.bool("include_meta")
+			}
+		case "include_data":
+			if s.once(&seen, diffData, "include_data") {
+				d.OmitData = !s.bool("include_data")
 			}
 		case "wait_ms":
 			if s.once(&seen, diffWait, "wait_ms") {

@@ -30,6 +30,8 @@ func TestDiffAppliesDefaultsAndClamps(t *testing.T) {
 		{"node null", `{"node":null}`, with(func(*DiffRequest) {})},
 		{"cursor and flags", `{"from_seq":18446744073709551615,"include_tags":true,"include_meta":false}`,
 			with(func(d *DiffRequest) { d.FromSeq, d.IncludeTags, d.IncludeMeta = 1<<64-1, true, false })},
+		{"without data", `{"include_data":false}`, with(func(d *DiffRequest) { d.OmitData = true })},
+		{"with data", `{"include_data":true}`, with(func(*DiffRequest) {})},
 	}
 	for _, c := range cases {
 		t.Run(c.rule, func(t *testing.T) {

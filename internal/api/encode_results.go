@@ -40,8 +40,8 @@ func AppendDiffHead(dst []byte, topic string) []byte {
 }
 
 // AppendDiffRecord appends the next record after AppendDiffHead.
-func AppendDiffRecord(dst []byte, r *Record, includeTags, includeMeta bool, times *Times) []byte {
-	return appendRecord(appendComma(dst), r, includeTags, true, includeMeta, times)
+func AppendDiffRecord(dst []byte, r *Record, req *DiffRequest, times *Times) []byte {
+	return appendRecord(appendComma(dst), r, req.IncludeTags, !req.OmitData, req.IncludeMeta, times)
 }
 
 // appendComma separates elements: it appends nothing after the opening bracket.

@@ -25,6 +25,9 @@ func sampleRecord() Record {
 		Data: []byte(`{"a":"<&>"}`), Meta: []byte(`{"k":1}`)}
 }
 
+// withMeta is a diff by default.
+var withMeta = DiffRequest{IncludeMeta: true}
+
 func TestRecordShowsWhatWasAskedFor(t *testing.T) {
 	r := sampleRecord()
 	wantJSON(t, AppendRecord(nil, &r, true, true), `{"$seq":4,"$ts":1795246627404,"$node":"n\n","$tag":"","data":{"a":"<&>"},"meta":{"k":1}}`)
@@ -67,7 +70,7 @@ func TestAnswersHaveTheShapeOfTheContract(t *testing.T) {
 			`{"topic":"t","first_seq":4,"last_seq":4,"head_seq":4,"count":1,"created":false,"deduped":false,` + perf + `,"wal_append_ms":0.0,"fsync_ms":1.500,"throttle_wait_ms":2.000}}`},
 		{"repeated write", AppendWriteResult(nil, "t", &WriteResult{FirstSeq: 4, LastSeq: 4, HeadSeq: 4, Count: 1, Deduped: true}, true, 0.25),
 			`{"topic":"t","first_seq":4,"last_seq":4,"seqs":[4],"head_seq":4,"count":1,"created":false,"deduped":true,` + perf + `}}`},
-		{"diff", AppendDiffTail(AppendDiffRecord(AppendDiffRecord(AppendDiffHead(nil, "t"), &r, false, true, nil), &r, false, true, nil),
+		{"diff", AppendDiffTail(AppendDiffRecord(AppendDiffRecord(AppendDiffHead(nil, "t"), &r, &withMeta, nil), &r, &withMeta, nil),
 			&DiffResult{NextFromSeq: 1, HeadSeq: 3, EarliestSeq: 1, RecordsScanned: 2}, 0.25),
 			`{"topic":"t","records":[{"$seq":1,"$ts":2,"data":1},{"$seq":1,"$ts":2,"data":1}],"next_from_seq":1,"head_seq":3,"earliest_seq":1,"caught_up":false,"tombstone":null,"lag":2,` + perf + `,"records_scanned":2}}`},
 		{"diff with a tombstone", AppendDiffTail(AppendDiffHead(nil, "t"),
@@ -207,7 +210,7 @@ func TestTimesAreThoseOfTheRecord(t *testing.T) {
 	for _, ts := range []int64{0, 0, 1795246627404, 1795246627404, 7, -1, -1, math.MinInt64, math.MaxInt64, 0} {
 		r := Record{Seq: 1, TS: ts, Data: []byte("1")}
 		j := Job{Record: r, LeaseID: 1, Deadline: ts / 2, Deliveries: 1}
-		if got, want := AppendDiffRecord([]byte("["), &r, false, true, &times), AppendDiffRecord([]byte("["), &r, false, true, nil); string(got) != string(want) {
+		if got, want := AppendDiffRecord([]byte("["), &r, &withMeta, &times), AppendDiffRecord([]byte("["), &r, &withMeta, nil); string(got) != string(want) {
 			t.Errorf("a record is %s, want %s", got, want)
 		}
 		if got, want := AppendClaimJob([]byte("["), &j, &times), AppendClaimJob([]byte("["), &j, nil); string(got) != string(want) {

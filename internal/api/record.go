@@ -88,6 +88,7 @@ type DiffRequest struct {
 	Nodes         []string // empty: no filter
 	IncludeTags   bool
 	IncludeMeta   bool
+	OmitData      bool // include_data is false
 	WaitMS        uint32
 	MaxBatchBytes int64
 	Relay         bool // the answer says which life of the topic it is of

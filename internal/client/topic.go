@@ -98,8 +98,12 @@ func (c *Client) Diff(ctx context.Context, topic string, d *api.DiffRequest) ([]
 		WaitMS        uint32 `json:"wait_ms,omitempty"`
 		IncludeTags   bool   `json:"include_tags,omitempty"`
 		IncludeMeta   bool   `json:"include_meta"`
+		IncludeData   *bool  `json:"include_data,omitempty"`
 		MaxBatchBytes int64  `json:"max_batch_bytes,omitempty"`
-	}{d.FromSeq, d.Limit, d.WaitMS, d.IncludeTags, d.IncludeMeta, d.MaxBatchBytes}
+	}{d.FromSeq, d.Limit, d.WaitMS, d.IncludeTags, d.IncludeMeta, nil, d.MaxBatchBytes}
+	if d.OmitData {
+		in.IncludeData = new(bool)
+	}
 	var out struct {
 		aboutTopic
 		Records     Records    `json:"records"`

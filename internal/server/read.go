@@ -51,7 +51,7 @@ func (q *request) diff(ctx context.Context, name string, req *api.DiffRequest) (
 	q.out = api.AppendDiffHead(q.out[:0], name)
 	return q.eng.Diff(ctx, name, req, func(r *api.Record) {
 		q.room.askOnce(&req.MaxBatchBytes)
-		q.out = api.AppendDiffRecord(q.out, r, req.IncludeTags, req.IncludeMeta, &q.times)
+		q.out = api.AppendDiffRecord(q.out, r, req, &q.times)
 	})
 }
 

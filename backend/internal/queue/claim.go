@@ -275,7 +275,7 @@ func (b *Backend) awaitNews(ctx context.Context, cursor uint64, d time.Duration,
 	}()
 	begin := time.Now()
 	_, res, err := b.svc.Diff(wait, b.opt.Topic, &api.DiffRequest{
-		FromSeq: cursor, Limit: 1, MaxBatchBytes: 1, WaitMS: uint32(min((d + time.Millisecond - 1).Milliseconds(), api.MaxWaitMS)),
+		FromSeq: cursor, Limit: 1, OmitData: true, MaxBatchBytes: 1, WaitMS: uint32(min((d + time.Millisecond - 1).Milliseconds(), api.MaxWaitMS)),
 	})
 	if err == nil && res.NextFromSeq == cursor && time.Since(begin) < d/2 {
 		sleep(wait, min(d, minPause)) // the server answers long polls at once: it is draining

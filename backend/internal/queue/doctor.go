@@ -184,7 +184,7 @@ func capText(c *api.Config) string {
 
 // examineRecords looks for losses, and for work that no one does.
 func (b *Backend) examineRecords(ctx context.Context, f *findings, st *api.TopicState) error {
-	records, res, err := b.svc.Diff(ctx, b.opt.Topic, &api.DiffRequest{Limit: 1, MaxBatchBytes: 1})
+	records, res, err := b.svc.Diff(ctx, b.opt.Topic, &api.DiffRequest{Limit: 1, OmitData: true, MaxBatchBytes: 1})
 	if err != nil {
 		return err
 	}

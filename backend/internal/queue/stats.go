@@ -96,7 +96,7 @@ func (b *Backend) readAge(ctx context.Context, s *backend.Stats) error {
 		}
 		return nil
 	}
-	records, _, err := b.svc.Diff(ctx, b.opt.Topic, &api.DiffRequest{Limit: 1, MaxBatchBytes: 1})
+	records, _, err := b.svc.Diff(ctx, b.opt.Topic, &api.DiffRequest{Limit: 1, OmitData: true, MaxBatchBytes: 1})
 	if err != nil {
 		return err
 	}

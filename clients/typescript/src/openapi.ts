@@ -450,6 +450,11 @@ export interface components {
             /** @default true */
             include_meta?: boolean;
             /**
+             * @description CloudEvents have their data all the same.
+             * @default true
+             */
+            include_data?: boolean;
+            /**
              * @description Up to 30000: long poll, if there is nothing to return yet.
              * @default 0
              */
@@ -463,7 +468,7 @@ export interface components {
             /** @description What relays of weir ask for themselves. */
             relay?: boolean;
         };
-        /** @description data is absent only in streams without include_data. */
+        /** @description data is absent only without include_data. */
         Record: {
             /** Format: uint64 */
             $seq: number | bigint;

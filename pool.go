@@ -89,6 +89,7 @@ type Pool struct {
 
 		waiting   jobQueue
 		claiming  int  // asked for in claims under way
+		most      int  // that a claim asks for, after one whose answer took too long; 0: a batch
 		busy      bool // the last claim came back full
 		dry       bool // the last two did, and workers were already out of messages
 		held      jobList

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -67,7 +68,9 @@ func (p *Pool) assistLoop(ctx context.Context) {
 			return
 		}
 		call, cancel := context.WithTimeout(ctx, p.claimTimeout())
+		begun := time.Now()
 		got, err := p.backend.Claim(call, p.request(limit, 0))
+		p.learn(call, time.Since(begun), limit, len(got.Deliveries))
 		cancel()
 		p.accept(&got, limit)
 		switch {
@@ -132,7 +135,7 @@ func (p *Pool) reserve() int {
 	if n < least {
 		return 0
 	}
-	n = min(n, p.cfg.Batch)
+	n = min(n, cmp.Or(p.mu.most, p.cfg.Batch))
 	p.mu.claiming += n
 	return n
 }
@@ -168,6 +171,7 @@ func (c *claimer) claim(ctx context.Context, limit int) {
 	req.Enough, req.Slack = enough, claimSlack
 	got, err := p.backend.Claim(call, req)
 	cut := p.endWait()
+	p.learn(call, time.Since(start), limit, len(got.Deliveries))
 	cancel()
 	p.accept(&got, limit)
 	switch {
@@ -191,6 +195,23 @@ func (c *claimer) claim(ctx context.Context, limit int) {
 // claimTimeout bounds a claim, not counting its Block. A large answer may take as long
 // as its leases hold; a backend that hears nothing ends the call itself.
 func (p *Pool) claimTimeout() time.Duration { return max(callTimeout, p.cfg.ReclaimAfter) }
+
+// learn bounds the claims that follow one whose time was over before its answer had come, as
+// over a slow link: what was in it comes again when its leases end, and would fail again. They
+// ask for one message, and for twice as many after each full one that took a quarter of its
+// time at most.
+func (p *Pool) learn(call context.Context, took time.Duration, limit, got int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case got == 0 && limit > 1 && errors.Is(call.Err(), context.DeadlineExceeded):
+		p.mu.most = 1
+	case p.mu.most > 0 && got == limit && took <= p.claimTimeout()/4:
+		if p.mu.most *= 2; p.mu.most >= p.cfg.Batch {
+			p.mu.most = 0
+		}
+	}
+}
 
 func (p *Pool) request(limit int, block time.Duration) backend.ClaimRequest {
 	return backend.ClaimRequest{

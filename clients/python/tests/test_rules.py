@@ -387,6 +387,21 @@ class Shelves(unittest.TestCase):
         self.assertEqual([h.job.seq for h in shelf.due(110.0, False)], [1, 2])  # the second is due soon
         self.assertEqual(len(shelf.due(100.0, True)), 2)
 
+    def test_a_claim_whose_answer_was_lost_is_followed_by_a_small_one(self) -> None:
+        shelf = _work.Shelf(8, 30.0)
+        shelf.lost(weirmq.Unreachable("not sent", sent=False))
+        shelf.lost(weirmq.WeirError("throttled", 429, "later"))
+        self.assertEqual(shelf.free(), 8)
+        shelf.lost(weirmq.Unreachable("no answer in time", sent=True))
+        self.assertEqual(shelf.free(), 1)
+        shelf.answered(1, 1, 9.0)  # it takes its time
+        shelf.answered(1, 0, 0.1)  # the queue is empty
+        self.assertEqual(shelf.free(), 1)
+        for asked in (1, 2, 4):
+            self.assertEqual(shelf.free(), asked)
+            shelf.answered(asked, asked, 7.0)
+        self.assertEqual(shelf.free(), 8)
+
     def test_a_job_that_comes_again_is_known(self) -> None:
         shelf = _work.Shelf(4, 30.0)
         old = shelf.put(job(1), 100.0)

@@ -96,6 +96,7 @@ class Worker<T> {
   readonly #newest = new Map<Seq, Running<T>>(); // what is held of each job by the latest of its leases
   readonly #leaseMs: number;
   readonly #waitMs: number;
+  #most = 1000; // jobs in one claim
   #acks: Running<T>[] = [];
   #acking = false;
   #wake = () => {}; // ends what waits for a change
@@ -138,10 +139,11 @@ class Worker<T> {
         continue;
       }
       const begin = now();
+      const max = Math.min(this.concurrency - this.#held.size, this.#most);
       let wait: number;
       try {
         const jobs = await this.client.claim<T>(this.topic, {
-          max: this.concurrency - this.#held.size,
+          max,
           leaseMs: this.#leaseMs,
           waitMs: this.#waitMs,
           retryMs: 0,
@@ -149,6 +151,9 @@ class Worker<T> {
         });
         failures = 0;
         const ends = now() + this.#leaseMs;
+        if (jobs.length === max && now() - begin <= Math.min(this.#leaseMs, 30_000) / 4) {
+          this.#most = Math.min(2 * this.#most, 1000);
+        }
         jobs.forEach((job) => this.#start(job, ends));
         // A server that is stopping, or too old to wait, answers at once.
         wait = jobs.length > 0 ? 0 : Math.max(begin + 200 + Math.random() * 100 - now(), 0);
@@ -158,6 +163,10 @@ class Worker<T> {
         }
         if (!temporary(e)) {
           throw e;
+        }
+        if (e.code === "no_answer") {
+          // A slow link may not carry so many in time. What was in it comes again when its leases end.
+          this.#most = 1;
         }
         this.#report(e);
         wait = pause(++failures, e.retryAfterMs);

@@ -307,6 +307,25 @@ test("a worker outlives refusals and lost answers", async () => {
   assert.equal(errors.filter((code) => code === "not_ready").length, 2);
 });
 
+test("a claim whose answer is lost is followed by a small one, and those by larger ones", async () => {
+  const topic = await queueOf(40);
+  const stop = new AbortController();
+  const asked = [];
+  const lost = losing(1, /\/claim$/);
+  const fetch = (input, init) => {
+    if (String(input).endsWith("/claim")) {
+      asked.push(JSON.parse(init.body).max);
+    }
+    return lost(input, init);
+  };
+  const hold = (job, { signal }) => aborted(AbortSignal.any([signal, stop.signal]));
+  const working = connect({ fetch }).work(topic, hold, { concurrency: 16, signal: stop.signal, onError: quiet });
+  await eventually("it holds all it may", () => asked.reduce((a, b) => a + b, 0) >= 32);
+  stop.abort();
+  await working;
+  assert.deepEqual(asked, [16, 1, 2, 4, 8, 1]);
+});
+
 test("a claim that can never succeed ends the work", async () => {
   await assert.rejects(connect().work(newTopic(), quiet), { name: "WeirError", code: "topic_not_found", status: 404 });
   const log = newTopic();

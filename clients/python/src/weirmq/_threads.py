@@ -224,10 +224,14 @@ class Worker:
                 )
                 tries = 0
             except WeirError as error:
+                with self._lock:
+                    self._shelf.lost(error)
                 if not self._stopping:
                     tries += 1
                     self._after(error, tries)
                 continue
+            with self._lock:
+                self._shelf.answered(free, len(got.jobs), time.monotonic() - began - got.waited)
             if got.jobs and self._stopping:
                 self._return(got.jobs)
             elif got.jobs:

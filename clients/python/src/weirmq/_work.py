@@ -81,10 +81,22 @@ class Shelf:
     concurrency: int
     lease: float  # seconds
     jobs: dict[str, Held] = field(default_factory=dict)  # by lease id
+    most: int = MOST_PER_CALL  # jobs in one claim
 
     def free(self) -> int:
         """How many jobs to claim."""
-        return min(self.concurrency - len(self.jobs), MOST_PER_CALL)
+        return min(self.concurrency - len(self.jobs), self.most)
+
+    def lost(self, error: WeirError) -> None:
+        """A claim failed. If only its answer was lost, perhaps because a slow link does not carry
+        so many jobs in time, the next one is small: what was in it comes again when its leases end."""
+        if isinstance(error, Unreachable) and error.sent:
+            self.most = 1
+
+    def answered(self, asked: int, got: int, took: float) -> None:
+        """A claim was answered after so many seconds: the next may be larger if that was quick."""
+        if got == asked and took <= min(self.lease, _calls.CALL_TIMEOUT) / 4:
+            self.most = min(2 * self.most, MOST_PER_CALL)
 
     def put(self, job: Job, now: float) -> Held:
         """Takes a claimed job in."""
@@ -198,17 +210,19 @@ class Loop:
             if self._shelf.free() <= 0:
                 await self._next_change()
                 continue
-            began = time.monotonic()
-            call = _calls.claim_waited(self._topic, self._node, self._shelf.free(), self._lease_ms, CLAIM_WAIT_MS)
+            began, free = time.monotonic(), self._shelf.free()
+            call = _calls.claim_waited(self._topic, self._node, free, self._lease_ms, CLAIM_WAIT_MS)
             try:
                 got = await self._until_stop(self._client._call(call, retry_for=0), stop)
                 tries = 0
             except WeirError as error:
                 tries += 1
+                self._shelf.lost(error)
                 await self._after(error, "claim", tries)
                 continue
             if got is None or not got.jobs:
                 continue
+            self._shelf.answered(free, len(got.jobs), time.monotonic() - began - got.waited)
             if self._stopping.is_set():
                 await self._return(got.jobs)
             else:

@@ -9,8 +9,9 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // read is what became of a read, and when it was over.
@@ -29,7 +30,7 @@ func TestReadsEndAtTheirDeadlines(t *testing.T) {
 		SetReadDeadline(time.Time) error
 	}
 	play := func(seed uint64, wrap func(net.Conn) conn) (got []read) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			begin := time.Now()
 			here, there := net.Pipe()
@@ -118,7 +119,7 @@ func TestAReadOfOneByteRests(t *testing.T) {
 		{name: "closed", during: func(c *oneWriteConn) { c.Close() }, err: net.ErrClosed, soon: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				here, there := net.Pipe()
 				defer there.Close()
 				one := &oneWriteConn{Conn: here, reads: reads{conn: here}}

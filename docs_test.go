@@ -85,6 +85,10 @@ func TestCitationsLeadSomewhere(t *testing.T) {
 		at := 0
 		for line := range strings.Lines(text) {
 			at++
+			lower := strings.ToLower(line) // few lines need the expressions, which are slow
+			if !slices.ContainsFunc([]string{"contract ", "scheduler ", "section", "document ", ".md"}, func(s string) bool { return strings.Contains(lower, s) }) {
+				continue
+			}
 			where := fmt.Sprintf("%s:%d", name, at)
 			for _, m := range cited.FindAllStringSubmatch(line, -1) {
 				if !pages[m[1]][m[2]] {

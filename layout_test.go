@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -210,10 +211,22 @@ func (s source) test() bool            { return strings.HasSuffix(s.path, "_test
 func (s source) lines() int            { return s.fset.File(s.file.FileStart).LineCount() }
 func (s source) at(p token.Pos) string { return s.fset.Position(p).String() }
 
-// sources parses every Go file of the repository, those of the nested modules too.
-func sources(t *testing.T) (all []source) {
+// sources returns every Go file of the repository, those of the nested modules too.
+func sources(t *testing.T) []source {
 	t.Helper()
-	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+	all, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 100 {
+		t.Fatalf("found %d Go files: the walk misses the repository", len(all))
+	}
+	return all
+}
+
+// parsed is what all tests read: parsing takes longer than what they do with it.
+var parsed = sync.OnceValues(func() (all []source, err error) {
+	err = filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -228,14 +241,8 @@ func sources(t *testing.T) (all []source) {
 		all = append(all, source{filepath.ToSlash(name), file, fset})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(all) < 100 {
-		t.Fatalf("found %d Go files: the walk misses the repository", len(all))
-	}
-	return all
-}
+	return all, err
+})
 
 func TestImportsFollowTheTable(t *testing.T) {
 	seen := map[string]bool{}

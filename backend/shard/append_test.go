@@ -15,17 +15,24 @@ import (
 // inMemory opens a stream of n shards in memory.
 func inMemory(t *testing.T, n int) (b backend.Backend, fakes []*backendtest.Fake) {
 	t.Helper()
-	for i := range n {
-		fakes = append(fakes, backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprintf("jobs.%d", i)}))
-	}
-	b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: n, Open: func(_ context.Context, number int) (backend.Backend, error) {
-		return fakes[number], nil
+	fakes = make([]*backendtest.Fake, n)
+	return over(t, n, func(number int, f *backendtest.Fake) backend.Backend {
+		fakes[number] = f
+		return f
+	}), fakes
+}
+
+// over opens a stream of shards, each of which wrap makes of one in memory.
+func over(t *testing.T, shards int, wrap func(number int, f *backendtest.Fake) backend.Backend) backend.Backend {
+	t.Helper()
+	b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: shards, Open: func(_ context.Context, number int) (backend.Backend, error) {
+		return wrap(number, backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprint("jobs.", number)})), nil
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	return b, fakes
+	return b
 }
 
 // What an append says of its messages is what has become of them: another shard is tried only

@@ -3,13 +3,11 @@ package shard_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
-	"github.com/weirmq/weir/backend/shard"
 	"github.com/weirmq/weir/tests/bubble"
 )
 
@@ -53,15 +51,10 @@ func (d deaf) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Clai
 func TestAClaimGivesBackWhatIsTooMuch(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		var fakes [3]*backendtest.Fake
-		b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 3, Open: func(_ context.Context, number int) (backend.Backend, error) {
-			f := backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprint("jobs.", number)})
+		b := over(t, len(fakes), func(number int, f *backendtest.Fake) backend.Backend {
 			fakes[number] = f
-			return deaf{f}, nil
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer b.Close()
+			return deaf{f}
+		})
 		put := func(number int) {
 			t.Helper()
 			if _, err := fakes[number].Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
@@ -107,15 +100,10 @@ func (w *waits) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Cl
 
 func twoThatWait(t *testing.T, of [2]*waits) backend.Backend {
 	t.Helper()
-	b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 2, Open: func(_ context.Context, number int) (backend.Backend, error) {
-		of[number].Fake = backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprint("jobs.", number)})
-		return of[number], nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.Close() })
-	return b
+	return over(t, len(of), func(number int, f *backendtest.Fake) backend.Backend {
+		of[number].Fake = f
+		return of[number]
+	})
 }
 
 // A shard that fails while a claim waits at it is told as one that fails at once.

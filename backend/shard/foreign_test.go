@@ -3,7 +3,6 @@ package shard_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -92,14 +91,7 @@ type plain struct{ backend.Backend }
 // The rules for names are those of the shards, which each have a name of their own.
 func TestTheRulesForNamesAreThoseOfTheShards(t *testing.T) {
 	open := func(wrap func(*backendtest.Fake) backend.Backend) backend.DeadLetterNames {
-		b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 3, Open: func(_ context.Context, number int) (backend.Backend, error) {
-			return wrap(backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprint("jobs.", number)})), nil
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { b.Close() })
-		return b.(backend.DeadLetterNames)
+		return over(t, 3, func(_ int, f *backendtest.Fake) backend.Backend { return wrap(f) }).(backend.DeadLetterNames)
 	}
 	ruled := open(func(f *backendtest.Fake) backend.Backend { return f })
 	if err := ruled.CheckDeadLetter("jobs"); err == nil {

@@ -3,14 +3,12 @@ package shard_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
-	"github.com/weirmq/weir/backend/shard"
 	"github.com/weirmq/weir/tests/bubble"
 )
 
@@ -40,17 +38,10 @@ func (o *odd) Claim(ctx context.Context, req backend.ClaimRequest) (got backend.
 // of opens a stream of shards.
 func of(t *testing.T, shards ...*odd) backend.Backend {
 	t.Helper()
-	for n, o := range shards {
-		o.Fake = backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprint("jobs.", n)})
-	}
-	b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: len(shards), Open: func(_ context.Context, number int) (backend.Backend, error) {
-		return shards[number], nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.Close() })
-	return b
+	return over(t, len(shards), func(number int, f *backendtest.Fake) backend.Backend {
+		shards[number].Fake = f
+		return shards[number]
+	})
 }
 
 // An error without results is about all messages: what may be stored is sent to no other shard.

@@ -3,13 +3,11 @@ package shard_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
-	"github.com/weirmq/weir/backend/shard"
 )
 
 // vault is a shard on a server that keeps budgets.
@@ -57,15 +55,10 @@ func TestTheRoomOfShardsIsSharedAsABudget(t *testing.T) {
 		{name: "the budget cannot be drawn on", draw: backend.ErrUnavailable, pause: -1, lag: number(10), limit: 1000},
 	} {
 		var asked backend.DrawRequest
-		b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 2, Open: func(_ context.Context, number int) (backend.Backend, error) {
-			g := gauge{signal: backend.Signal{XLen: 10, Lag: c.lag, Behind: 10, Delayed: 4}}
-			g.Fake = backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprint("jobs.", number)})
-			return vault{g, c.spent, c.draw, &asked}, nil
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer b.Close()
+		b := over(t, 2, func(_ int, f *backendtest.Fake) backend.Backend {
+			g := gauge{Fake: f, signal: backend.Signal{XLen: 10, Lag: c.lag, Behind: 10, Delayed: 4}}
+			return vault{g, c.spent, c.draw, &asked}
+		})
 		sig, room, err := b.(backend.Sharer).Share(t.Context(), backend.RoomRequest{Limit: 1000, Pause: c.pause, Need: 3, Want: 20, Lifetime: time.Second})
 		failed := errors.Join(c.spent, c.draw)
 		if err != nil || sig.XLen != 20 || (room.Err == nil) != (failed == nil) || !errors.Is(failed, room.Err) && room.Err != nil {

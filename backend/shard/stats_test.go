@@ -3,7 +3,6 @@ package shard_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
-	"github.com/weirmq/weir/backend/shard"
 )
 
 // gauge is a shard that reads what it is told.
@@ -27,16 +25,11 @@ func (g gauge) Signal(context.Context, int64) (backend.Signal, error) { return g
 
 func gauges(t *testing.T, all []gauge) backend.Backend {
 	t.Helper()
-	b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: len(all), Open: func(_ context.Context, number int) (backend.Backend, error) {
+	return over(t, len(all), func(number int, f *backendtest.Fake) backend.Backend {
 		g := all[number]
-		g.Fake = backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprint("jobs.", number)})
-		return g, nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.Close() })
-	return b
+		g.Fake = f
+		return g
+	})
 }
 
 // The age of a stream is that of the oldest message in any shard. Where a shard does not know its own it may be older.

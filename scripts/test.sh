@@ -47,7 +47,7 @@ unit() { go test . ./config ./telemetry ./telemetry/tracing ./backend ./backend/
 
 # apart are tests in which nothing runs at once, and which the race detector would make a
 # minute long each. sweep has them.
-apart='TakesLittleMemory|Take(s)?NoMemory|TestTheMemoryOf|TestATopicAtRest|TestThePageOfTenThousand|TestKeysPastTheirWindow|TestRewriteKeepsExactly|ReadBackAsTheModelSays|TestAQueueWithAWaitSLO|TestGoodputIsKept|TestTheOrderOfClaimsHolds|TestManyDeadJobs|TestMarkedDamageAt|TestWhateverTheWallClock|TestAClockSteppedBefore|TestAClaimHandsOutNoMore|TestAWorkStreamGetsWhatDid|TeachesNothingThoughNobody'
+apart='TakesLittleMemory|Take(s)?NoMemory|TestTheMemoryOf|TestATopicAtRest|TestThePageOfTenThousand|TestKeysPastTheirWindow|TestRewriteKeepsExactly|ReadBackAsTheModelSays|TestAQueueWithAWaitSLO|TestGoodputIsKept|TestTheOrderOfClaimsHolds|TestManyDeadJobs|TestMarkedDamageAt|TestWhateverTheWallClock|TestAClockSetBackWhile|TestAClockSteppedBefore|TestAClaimHandsOutNoMore|TestAWorkStreamGetsWhatDid|TeachesNothingThoughNobody'
 
 # race holds what runs inside one process and has no short leases.
 race() { CGO_ENABLED=1 go test "${detector[@]}" -skip "$apart" "${limit[@]}" ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./tests/stall ./tests/bubble ./tests/crashfs ./tests/leak ./tests/postgrestest; }

@@ -90,7 +90,8 @@ func TestSlowHandlersKeepNothingFromAnIdlePool(t *testing.T) {
 			synctest.Wait()
 			two := startPool(t, f.Again(), slow, PoolConfig{Workers: workers})
 			time.Sleep(61 * time.Second)
-			if n := len(f.Acked()); n < 12*workers-1 { // one may be with the wrong pool in the end
+			// In the end one may be with the wrong pool, and two if its workers were out of messages before (see room).
+			if n := len(f.Acked()); n < 12*workers-min(workers, 2) {
 				t.Errorf("2 pools of %d have done %d of %d in six turns", workers, n, 12*workers)
 			}
 			one.finish()

@@ -70,9 +70,8 @@ func (p *Pool) assistLoop(ctx context.Context) {
 		call, cancel := context.WithTimeout(ctx, p.claimTimeout())
 		begun := time.Now()
 		got, err := p.backend.Claim(call, p.request(limit, 0))
-		p.learn(call, time.Since(begun), limit, len(got.Deliveries))
+		p.accept(call, begun, &got, limit)
 		cancel()
-		p.accept(&got, limit)
 		switch {
 		case err == nil:
 			kick(p.beat)
@@ -171,9 +170,8 @@ func (c *claimer) claim(ctx context.Context, limit int) {
 	req.Enough, req.Slack = enough, claimSlack
 	got, err := p.backend.Claim(call, req)
 	cut := p.endWait()
-	p.learn(call, time.Since(start), limit, len(got.Deliveries))
+	p.accept(call, start, &got, limit)
 	cancel()
-	p.accept(&got, limit)
 	switch {
 	case err != nil:
 		c.failed(ctx, err)
@@ -199,10 +197,8 @@ func (p *Pool) claimTimeout() time.Duration { return max(callTimeout, p.cfg.Recl
 // learn bounds the claims that follow one whose time was over before its answer had come, as
 // over a slow link: what was in it comes again when its leases end, and would fail again. They
 // ask for one message, and for twice as many after each full one that took a quarter of its
-// time at most.
+// time at most. The lock is held.
 func (p *Pool) learn(call context.Context, took time.Duration, limit, got int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	switch {
 	case got == 0 && limit > 1 && errors.Is(call.Err(), context.DeadlineExceeded):
 		p.mu.most = 1
@@ -258,9 +254,10 @@ func (c *claimer) mostBlock() time.Duration {
 	return d
 }
 
-// accept turns the result of a claim of at most limit into jobs, releases the room that
-// it had reserved, and wakes the workers.
-func (p *Pool) accept(got *backend.Claimed, limit int) {
+// accept turns the result of call, a claim of at most limit since begun, into jobs, releases
+// the room that it had reserved, and wakes the workers.
+func (p *Pool) accept(call context.Context, begun time.Time, got *backend.Claimed, limit int) {
+	took := time.Since(begun)
 	taken := p.takenOver(got)
 	p.noteClaimed(got, len(taken))
 	contexts := make([]jobContext, len(got.Deliveries))
@@ -270,6 +267,7 @@ func (p *Pool) accept(got *backend.Claimed, limit int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.claiming -= limit
+	p.learn(call, took, limit, len(got.Deliveries))
 	full := len(got.Deliveries) == limit
 	p.mu.dry = full && p.mu.busy && p.mu.idle > 0 && p.mu.waiting.len() == 0
 	p.mu.busy = full

@@ -43,7 +43,7 @@ func TestWorkerThatGoesOnWakesOneOtherAtMost(t *testing.T) {
 		got.Deliveries = append(got.Deliveries, &Delivery{Lease: backend.Lease{ID: fmt.Sprint(i), Attempt: 1, Since: time.Now()}})
 	}
 	p.mu.live, p.mu.workers = 1, 1 // the worker of this test; no other is started
-	p.accept(&got, len(got.Deliveries))
+	p.accept(t.Context(), time.Now(), &got, len(got.Deliveries))
 	p.mu.workers, p.mu.idle = 3, 2
 	w := worker{pool: p}
 	for i := range got.Deliveries {

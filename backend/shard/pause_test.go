@@ -84,18 +84,24 @@ func TestAPauseReachesShardsThatAreNew(t *testing.T) {
 	})
 }
 
+// openTwo opens a stream of two shards, and returns the second of them, too.
+func (c *cellar) openTwo(t *testing.T) (b backend.Backend, second *backendtest.Fake) {
+	t.Helper()
+	b = c.openWith(t, 2, func(number int, f *backendtest.Fake) {
+		if number == 1 {
+			second = f
+		}
+	})
+	return b, second
+}
+
 // A pause that fails changes nothing: what was paused before stays so, and what was not goes
 // on, even if the caller's time is over by then.
 func TestAPauseThatFailsChangesNothing(t *testing.T) {
 	for _, fault := range []backendtest.Fault{{Hang: true}, {Err: backend.ErrUnavailable}, {LoseAnswer: true}} {
 		bubble.Run(t, func(t *testing.T) {
 			c := &cellar{}
-			var second *backendtest.Fake
-			a := c.openWith(t, 2, func(number int, f *backendtest.Fake) {
-				if number == 1 {
-					second = f
-				}
-			})
+			a, second := c.openTwo(t)
 			fill(t, a)
 			for _, before := range []bool{true, false} {
 				pause(t, a, before)
@@ -136,12 +142,7 @@ func TestAStreamWithAPausedShardIsPaused(t *testing.T) {
 func TestAPauseThatIsNotOfAllShardsIsAnError(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		c := &cellar{}
-		var second *backendtest.Fake
-		a := c.openWith(t, 2, func(number int, f *backendtest.Fake) {
-			if number == 1 {
-				second = f
-			}
-		})
+		a, second := c.openTwo(t)
 		fill(t, a)
 		for _, paused := range []bool{false, true} {
 			heal := second.Inject(backendtest.OpPause, backendtest.Fault{Err: backend.ErrForbidden})

@@ -19,15 +19,21 @@ func (h *host) counted(t *testing.T, older bool) (front *host, requests *atomic.
 	t.Helper()
 	requests = new(atomic.Int64)
 	forward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: h.addr})
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return behind(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests.Add(1)
 		if older && strings.HasSuffix(r.URL.Path, "/writes") {
 			r.URL.Path += "/unknown"
 		}
 		forward.ServeHTTP(w, r)
-	}))
+	})), requests
+}
+
+// behind is the host that a proxy stands in front of, as its callers see it.
+func behind(t *testing.T, proxy http.Handler) *host {
+	t.Helper()
+	s := httptest.NewServer(proxy)
 	t.Cleanup(s.Close)
-	return &host{t: t, kind: "http", addr: s.Listener.Addr().String()}, requests
+	return &host{t: t, kind: "http", addr: s.Listener.Addr().String()}
 }
 
 func keyedMessages(from, to int) (msgs []backend.Message) {

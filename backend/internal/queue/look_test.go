@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"strings"
@@ -26,9 +25,7 @@ func (h *host) measured(t *testing.T) (front *host, answered *atomic.Int64) {
 		res.Body = io.NopCloser(bytes.NewReader(text))
 		return err
 	}
-	s := httptest.NewServer(forward)
-	t.Cleanup(s.Close)
-	return &host{t: t, kind: "http", addr: s.Listener.Addr().String()}, answered
+	return behind(t, forward), answered
 }
 
 // What is asked about a queue fetches no payload.

@@ -118,6 +118,7 @@ type visit struct {
 	tier    int       // adaptive: below the most important one
 	r       *reading  // what it was judged by last; nil: nothing is known
 	why     string    // what made it wait last
+	ofAll   bool      // its request was counted among those of all processes
 }
 
 // enter is the first check. A publish that got in has to leave the gate later, unless it is outside.
@@ -153,7 +154,7 @@ func (g *guard) window(set *settings, v *visit) error {
 		if ok || err != nil {
 			return err
 		}
-		v.why = set.crowdOfRequests()
+		v.why = set.crowdOfRequests(v.ofAll)
 		if v.try || set.shadow || !set.ShedWait {
 			return g.shedding(set, v, v.why, left)
 		}
@@ -166,9 +167,9 @@ func (g *guard) window(set *settings, v *visit) error {
 	return nil
 }
 
-func (s *settings) crowdOfRequests() string {
+func (s *settings) crowdOfRequests(ofAll bool) string {
 	whose := "this process"
-	if s.ShedScope == ShedStream {
+	if ofAll {
 		whose = "all processes"
 	}
 	return fmt.Sprintf("%d requests of %s within %s, as many as QUEUE_LOAD_SHEDDING_MAX_REQUESTS allows",

@@ -109,7 +109,8 @@ func (w *window) took(now time.Time, given int64, left time.Duration) {
 func (g *guard) request(set *settings, v *visit) (left time.Duration, ok bool, err error) {
 	w := g.shed.window
 	counter, can := g.signals.backend.(backend.Windower)
-	if set.ShedScope != ShedStream || !can {
+	v.ofAll = set.ShedScope == ShedStream && can
+	if !v.ofAll {
 		left, ok = w.request(v.now, set.ShedWindow, set.windowFor(v.tier))
 		return left, ok, nil
 	}
@@ -132,6 +133,7 @@ func (g *guard) request(set *settings, v *visit) (left time.Duration, ok bool, e
 				return 0, false, g.stopped(v, v.ctx.Err())
 			}
 			g.uncounted(set, w, err)
+			v.ofAll = false
 			left, ok = w.request(v.now, set.ShedWindow, set.windowFor(v.tier))
 			return left, ok, nil
 		}

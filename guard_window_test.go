@@ -102,8 +102,9 @@ func TestTheWindowOfAllIsAskedForOnce(t *testing.T) {
 			}
 		}
 		for range 20 {
-			if full := refusedFor(t, p.Publish(t.Context(), weir.Message{}), weir.LoadShedding); full.RetryAfter < 59*time.Second || full.RetryAfter > time.Minute {
-				t.Errorf("it says %s", full.RetryAfter)
+			err := p.Publish(t.Context(), weir.Message{})
+			if full := refusedFor(t, err, weir.LoadShedding); full.RetryAfter < 59*time.Second || full.RetryAfter > time.Minute || !strings.Contains(err.Error(), "requests of all processes") {
+				t.Errorf("it says %s: %v", full.RetryAfter, err)
 			}
 		}
 		if n := len(c.wanted); n != 2 {
@@ -156,7 +157,7 @@ func TestAProcessThatCannotShareAWindowKeepsItOnItsOwn(t *testing.T) {
 			}
 			for i := range 6 {
 				var full *weir.QueueFullError
-				if err := p.Publish(t.Context(), weir.Message{}); i < 3 && err != nil || i >= 3 && (!errors.As(err, &full) || full.Reason != weir.LoadShedding) {
+				if err := p.Publish(t.Context(), weir.Message{}); i < 3 && err != nil || i >= 3 && (!errors.As(err, &full) || full.Reason != weir.LoadShedding || !strings.Contains(err.Error(), "requests of this process")) {
 					t.Errorf("hangs %v, publish %d: %v", hangs, i, err)
 				}
 			}
@@ -174,4 +175,24 @@ func TestAProcessThatCannotShareAWindowKeepsItOnItsOwn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Where nothing can count the requests of all processes, a refusal speaks of this one's.
+func TestAWindowOnABackendThatCannotCountIsThisProcesss(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		p, err := weir.NewProducer(weir.New(backendtest.NewFake(backendtest.FakeOptions{})), weir.ProducerConfig{
+			Guard: weir.GuardStatic, ShedScope: weir.ShedStream, LoadSheddingMaxRequests: 1, LagWarn: -1, LagPause: -1, Logger: quiet(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if err := p.Publish(t.Context(), weir.Message{}); err != nil {
+			t.Fatal(err)
+		}
+		err = p.Publish(t.Context(), weir.Message{})
+		if refusedFor(t, err, weir.LoadShedding); !strings.Contains(err.Error(), "requests of this process") {
+			t.Error(err)
+		}
+	})
 }

@@ -63,6 +63,9 @@ func answering(t *testing.T, status int, header, body string) *Client {
 // envoyLost is what Envoy answers with 503 for a connection that it lost, followed by why.
 const envoyLost = "upstream connect error or disconnect/reset before headers. reset reason: "
 
+// varnishLost is the end of what Varnish answers with 503 for a connection that it lost or never had.
+const varnishLost = "<h1>Error 503 Backend fetch failed</h1>\n<h3>Guru Meditation:</h3>\n<p>XID: 3</p>\n<hr>\n<p>Varnish cache server</p>"
+
 func TestErrorsSayWhetherAndWhenToTryAgain(t *testing.T) {
 	for _, c := range []struct {
 		status           int
@@ -81,6 +84,7 @@ func TestErrorsSayWhetherAndWhenToTryAgain(t *testing.T) {
 		{503, "", envoyLost + "remote reset", true, true, 0},
 		{503, "", envoyLost + "remote connection failure, transport failure reason: delayed connect error: 111", true, false, 0},
 		{503, "", envoyLost + "overflow", true, false, 0},
+		{503, "5", varnishLost, true, true, 5 * time.Second},
 		{429, "7", `<html>`, true, false, 7 * time.Second},
 		{429, "", `{"error":{"code":"throttled","message":"m","detail":{"retry_after_ms":9e9}}}`, true, false, maxRetryAfter},
 		{422, "", `{"error":{"code":"topic_full","message":"m"}}`, true, false, 0},

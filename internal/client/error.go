@@ -161,10 +161,14 @@ func readError(resp *http.Response) error {
 	return e
 }
 
-// passedOn reports whether the text of a 503 without an error of /v0 is that of Envoy, as in Istio, for
-// a connection that it lost: unless it says that it had none, the request may have been carried out.
-// Other proxies answer 502 for that, and 503 only for what they have not passed on.
+// passedOn reports whether the text of a 503 without an error of /v0 may be that of a proxy for a connection
+// that it lost, so that the request may have been carried out: of Varnish, which never says more, or of
+// Envoy, as in Istio, unless it says that it had none. Other proxies answer 502 for that, and 503 only for
+// what they have not passed on.
 func passedOn(text []byte) bool {
+	if bytes.Contains(text, []byte("Varnish cache server")) {
+		return true
+	}
 	_, reason, is := bytes.Cut(text, []byte("disconnect/reset before headers"))
 	return is && !bytes.Contains(reason, []byte("connection failure")) && !bytes.Contains(reason, []byte("reset reason: overflow"))
 }

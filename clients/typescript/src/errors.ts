@@ -62,11 +62,14 @@ export function answerError(status: number, headers: Headers, text: string): Wei
 }
 
 /**
- * Whether the text of a 503 is that of Envoy, as in Istio, for a connection that it lost: unless it
- * says that there was none, the request may have been carried out. Others answer 502 for that, and
- * 503 only for what they have not passed on.
+ * Whether the text of a 503 may be that of a proxy for a connection that it lost, so that the request
+ * may have been carried out: of Varnish, which never says more, or of Envoy, as in Istio, unless it
+ * says that there was none. Others answer 502 for that, and 503 only for what they have not passed on.
  */
 function passedOn(text: string): boolean {
+  if (text.includes("Varnish cache server")) {
+    return true;
+  }
   const reason = text.split("disconnect/reset before headers")[1];
   return reason !== undefined && !/connection failure|reset reason: overflow/.test(reason);
 }

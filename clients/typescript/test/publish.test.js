@@ -121,8 +121,9 @@ test("so is a 5xx of something in between", async () => {
 
 test("a 503 of a proxy that has lost the server is tried again only if that stores nothing twice", async () => {
   const envoy = "upstream connect error or disconnect/reset before headers. reset reason: ";
-  for (const reason of ["connection termination", "remote reset"]) {
-    const once = () => refusing(1, () => new Response(envoy + reason, { status: 503 }));
+  const varnish = "<h1>Error 503 Backend fetch failed</h1><hr><p>Varnish cache server</p>";
+  for (const text of [envoy + "connection termination", envoy + "remote reset", varnish]) {
+    const once = () => refusing(1, () => new Response(text, { status: 503 }));
     await connect({ fetch: once() }).publish(newTopic(), 1);
     await assert.rejects(connect({ fetch: once() }).publish(newTopic(), 1, { idempotencyKey: null }), isError("no_answer", 503));
   }

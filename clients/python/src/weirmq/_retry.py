@@ -118,10 +118,13 @@ class PassedOn(Unexpected):
 
 
 def passed_on(text: bytes) -> bool:
-    """Whether the text of a 503 is that of Envoy, as in Istio, for a connection that it lost: unless
-    it says that there was none, the request may have been carried out. Others answer 502 for that,
-    and 503 only for what they have not passed on.
+    """Whether the text of a 503 may be that of a proxy for a connection that it lost, so that the
+    request may have been carried out: of Varnish, which never says more, or of Envoy, as in Istio,
+    unless it says that there was none. Others answer 502 for that, and 503 only for what they have
+    not passed on.
     """
+    if b"Varnish cache server" in text:
+        return True
     _, lost, reason = text.partition(b"disconnect/reset before headers")
     return bool(lost) and b"connection failure" not in reason and b"reset reason: overflow" not in reason
 

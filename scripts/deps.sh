@@ -15,6 +15,7 @@ command -v promtool >/dev/null || missing+=(prometheus)            # what the al
 command -v chromium >/dev/null || command -v google-chrome >/dev/null || missing+=(chromium) # what the dashboard is looked at with
 command -v nginx >/dev/null || [[ -x /usr/sbin/nginx ]] || missing+=(nginx-light) # what the server is put behind
 command -v caddy >/dev/null || missing+=(caddy)
+command -v haproxy >/dev/null || [[ -x /usr/sbin/haproxy ]] || missing+=(haproxy)
 [[ $(uname) == Darwin ]] || command -v systemd-analyze >/dev/null || missing+=(systemd) # what judges the unit of deploy
 command -v mandoc >/dev/null || [[ $(uname) == Darwin ]] || missing+=(mandoc) # what judges the manual pages; macOS has it
 command -v make >/dev/null || missing+=(make)
@@ -33,7 +34,7 @@ python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip) # packages th
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing+=(python3-venv) # what the Python client and the site's builder are installed in
 if ((${#missing[@]})); then
 	if [[ $(uname) == Darwin ]]; then
-		fail "please install: xcode-select --install (compiler, make, python3), brew install redis postgresql prometheus nginx caddy openjdk maven node, brew install --cask google-chrome"
+		fail "please install: xcode-select --install (compiler, make, python3), brew install redis postgresql prometheus nginx caddy haproxy openjdk maven node, brew install --cask google-chrome"
 	fi
 	command -v apt-get >/dev/null || fail "please install: ${missing[*]}"
 	as_root=()
@@ -49,7 +50,7 @@ if ((${#missing[@]})); then
 		{ cat "$log" >&2; fail "apt-get install ${missing[*]} failed"; }
 	rm -f "$log"
 	# The tests start servers of their own; the services of these packages are not wanted.
-	for service in prometheus postgresql nginx caddy; do
+	for service in prometheus postgresql nginx caddy haproxy; do
 		if [[ " ${missing[*]} " == *" $service"[\ -]* && -d /run/systemd/system ]]; then
 			"${as_root[@]}" systemctl disable --now "$service" >/dev/null 2>&1 || true
 		fi

@@ -52,6 +52,8 @@ var (
 	// Caddy reads up to 256 KiB of a refused body; of a larger one a client may see the end of
 	// its connection only.
 	caddy = proxy{runCaddy, 64 << 10, 128 << 10, http.DefaultClient}
+	// HAProxy passes the refusal on while the body is still coming.
+	haproxy = proxy{runHAProxy, 64 << 10, 128 << 10, http.DefaultClient}
 )
 
 func runNginx(t *testing.T, site, addr, dir string) *exec.Cmd {
@@ -83,6 +85,18 @@ func runCaddy(t *testing.T, text, addr, dir string) *exec.Cmd {
 	cmd := exec.Command("caddy", "run", "--config", conf, "--adapter", "caddyfile")
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
 	return cmd
+}
+
+func runHAProxy(t *testing.T, site, addr, dir string) *exec.Cmd {
+	t.Helper()
+	site = regexp.MustCompile(`bind :443 .*`).ReplaceAllString(site, "bind "+addr)
+	conf := filepath.Join(dir, "haproxy.cfg")
+	write(t, conf, site)
+	program, err := exec.LookPath("haproxy")
+	if err != nil {
+		program = "/usr/sbin/haproxy" // of Debian, where it is not in everybody's PATH
+	}
+	return exec.Command(program, "-db", "-f", conf)
 }
 
 // newProxied starts a proxy with a site of deploy/proxies.
@@ -180,6 +194,11 @@ func TestNginxInFront(t *testing.T) {
 func TestCaddyInFront(t *testing.T) {
 	t.Parallel()
 	newProxied(t, caddy, read(t, root+"proxies/Caddyfile")).pass()
+}
+
+func TestHAProxyInFront(t *testing.T) {
+	t.Parallel()
+	newProxied(t, haproxy, read(t, root+"proxies/haproxy.cfg")).pass()
 }
 
 // of is the same for a subtest.

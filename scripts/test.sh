@@ -54,7 +54,7 @@ race() { CGO_ENABLED=1 go test "${detector[@]}" -skip "$apart" "${limit[@]}" ./i
 
 # sweep tries every crash point and every damage of the engine, the store and the log, of which race tries a part.
 sweep() {
-	driven -run "$apart"'|TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|TestDamagedFormat|TestABackupOfABusy|TestASynchronousServerTakes|TestWhatALostMachine' \
+	driven -run "$apart"'|TestSweep|TestEveryVerb|TestAReadThatFails|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|TestDamagedFormat|TestABackupOfABusy|TestASynchronousServerTakes|TestWhatALostMachine' \
 		./internal/engine ./internal/engine/queue ./internal/store ./internal/wal ./internal/server ./internal/admission
 }
 

@@ -470,7 +470,10 @@ func (s *scene) setUp(v verb) {
 // are told, and nothing else is missing.
 func TestEveryVerbStepsOverADamagedPlace(t *testing.T) {
 	for _, where := range []string{"kv", "wal"} {
-		for _, v := range verbs {
+		for i, v := range verbs {
+			if i%verbShare > 0 {
+				continue
+			}
 			if where == "wal" && v.sealed {
 				continue // a start over a damaged log is refused, and repaired
 			}
@@ -496,7 +499,10 @@ func TestEveryVerbStepsOverADamagedPlace(t *testing.T) {
 // once the disk reads again every record is there.
 func TestAReadThatFailsIsNoLoss(t *testing.T) {
 	for _, where := range []string{"kv", "wal"} {
-		for _, v := range verbs {
+		for i, v := range verbs {
+			if i%verbShare > 0 {
+				continue
+			}
 			if where == "wal" && v.sealed || strings.Contains(v.name, "restart after") || v.name == "restart" {
 				continue
 			}

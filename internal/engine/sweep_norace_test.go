@@ -4,6 +4,7 @@ package engine
 
 const (
 	sweepShare   = 1
+	verbShare    = 1
 	busyBackups  = 6
 	lostMachines = 5
 )

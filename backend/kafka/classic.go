@@ -158,7 +158,7 @@ func (c *classic) start(ctx context.Context) error {
 		kgo.OnPartitionsRevoked(c.onRevoked),
 		kgo.OnPartitionsLost(c.onLost),
 		kgo.FetchMaxWait(idleWait),
-		kgo.FetchMaxBytes(8<<20),
+		kgo.FetchMaxBytes(fetchBytes),
 	)
 	if err != nil {
 		return err
@@ -176,6 +176,10 @@ func (c *classic) start(ctx context.Context) error {
 	}
 	return nil
 }
+
+// fetchBytes is how much an answer brings. All of it has a minute (internal/patient), however slow the link is: what is
+// cut off is asked for again, as large as it was.
+const fetchBytes = 1 << 20
 
 // sessionTimeout returns the program's, if it has set one.
 func (b *Backend) sessionTimeout() time.Duration {

@@ -21,6 +21,7 @@ type page struct {
 	start   int64   // of the log
 	end     int64   // of what is not in a transaction that is still open
 	high    int64   // of the log
+	bytes   int     // that the records took
 	by      *layout // by which it was read: the partition may have another leader by now, or be another topic's
 }
 
@@ -109,8 +110,9 @@ func (b *Backend) pageOf(topic string, p *kmsg.FetchResponseTopicPartition, offs
 		return page{}, b.onTopic(err, rightRead, topic)
 	}
 	opt := kgo.ProcessFetchPartitionOpts{Topic: topic, Partition: p.Partition, Offset: offset, IsolationLevel: kgo.ReadCommitted()}
+	size := len(p.RecordBatches)
 	got, next := kgo.ProcessFetchPartition(opt, p, kgo.DefaultDecompressor(), nil)
-	return page{got.Records, max(next, offset), p.LogStartOffset, p.LastStableOffset, p.HighWatermark, nil}, got.Err
+	return page{got.Records, max(next, offset), p.LogStartOffset, p.LastStableOffset, p.HighWatermark, size, nil}, got.Err
 }
 
 // pages reads a partition from an offset to its end. It returns the last page, or with an

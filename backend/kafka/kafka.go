@@ -17,6 +17,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -257,13 +258,17 @@ func (b *Backend) Close() error {
 // begin returns a context for a call that ends with it, with the handle and after
 // callTimeout.
 func (b *Backend) begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	return b.beginFor(ctx, callTimeout)
+}
+
+func (b *Backend) beginFor(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc, error) {
 	if b.ended.Load() {
 		return nil, nil, errClosed
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, nil, fmt.Errorf("kafka: %w", err)
 	}
-	call, cancel := context.WithTimeout(ctx, callTimeout)
+	call, cancel := context.WithTimeout(ctx, most)
 	stop := context.AfterFunc(b.closing, cancel)
 	return call, func() { stop(); cancel() }, nil
 }

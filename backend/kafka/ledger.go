@@ -20,7 +20,7 @@ const (
 	workerBeat = 3 * time.Second
 	// ledgerGap is the least time between two entries of a member.
 	ledgerGap = 20 * time.Millisecond
-	pageBytes = 1 << 20
+	pageBytes = 256 << 10 // that a slow link brings while a call lasts
 	// leaveTimeout is how long a member that leaves tries to say what it has finished, and then what
 	// it gave back. Without the one, what is finished is handed out once more and what is not counts as
 	// after a crash; without the other, the age of the oldest may be that of a later one.
@@ -206,6 +206,9 @@ func (l *ledger) refresh(ctx context.Context) error {
 	}
 	if err != nil {
 		l.layout = nil
+		if read.by != nil && read.by.id == l.topic {
+			l.goOn(read.next) // or a slow link would never bring all of a long ledger in the time of one call
+		}
 	}
 	if errors.Is(err, kerr.UnknownTopicOrPartition) { // it was deleted
 		l.b.made.forget(l.b.set.ledger())
@@ -215,10 +218,15 @@ func (l *ledger) refresh(ctx context.Context) error {
 		return err
 	}
 	l.layout = read.by
-	l.mu.Lock()
-	l.next = read.next
-	l.mu.Unlock()
+	l.goOn(read.next)
 	return nil
+}
+
+// goOn notes up to where it was read.
+func (l *ledger) goOn(next int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next = next
 }
 
 // follow takes over where the ledger is, and reports whether it is another one than before: what is known of

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"sync"
 	"time"
 
@@ -15,13 +16,24 @@ type oldest struct {
 	mu    sync.Mutex
 	topic [16]byte // that was read
 	all   map[int32]stamp
+	rest  time.Time // until then none is read
 }
+
+// A record comes with all of its batch. Where that is large and the link slow, reading when it was published would leave
+// little of the link to the work: what took longer than slowStamps is not read again for stampsRest times as long.
+const (
+	slowStamps = time.Second
+	stampsRest = 10
+)
 
 // stamp is when the record at an offset was published; zero if it does not say so.
 type stamp struct {
 	offset int64
 	at     time.Time
+	bytes  int // that came with it
 }
+
+var errResting = errors.New("kafka: when records were published is not read for now")
 
 // oldestOf returns when the oldest unfinished record was published, as far as can be
 // known; zero if it cannot. Partitions in which only holes are left, as compaction and
@@ -35,6 +47,7 @@ func (b *Backend) oldestOf(ctx context.Context, w *work, r *reading) time.Time {
 	}
 	answers := make(chan answer, len(w.parts))
 	var unknown map[int32]int64
+	began := time.Now()
 	b.oldest.mu.Lock()
 	if b.oldest.topic != w.topic { // it was deleted and made again
 		b.oldest.all = nil
@@ -43,6 +56,10 @@ func (b *Backend) oldestOf(ctx context.Context, w *work, r *reading) time.Time {
 		offset := r.first(p, at)
 		if known, there := b.oldest.all[p]; there && known.offset == offset {
 			answers <- answer{partition: p, stamp: known}
+			continue
+		}
+		if began.Before(b.oldest.rest) {
+			answers <- answer{partition: p, err: errResting}
 			continue
 		}
 		if unknown == nil {
@@ -64,8 +81,10 @@ func (b *Backend) oldestOf(ctx context.Context, w *work, r *reading) time.Time {
 	}
 	var first time.Time
 	known := map[int32]stamp{}
+	large := false
 	for range len(w.parts) {
 		a := <-answers
+		large = large || a.stamp.bytes > stampBytes || a.err != nil && ctx.Err() != nil
 		switch {
 		case a.err != nil:
 		case a.none:
@@ -79,6 +98,9 @@ func (b *Backend) oldestOf(ctx context.Context, w *work, r *reading) time.Time {
 	}
 	b.oldest.mu.Lock()
 	b.oldest.topic, b.oldest.all = w.topic, known
+	if took := time.Since(began); large && len(unknown) > 0 && took >= slowStamps {
+		b.oldest.rest = began.Add((1 + stampsRest) * took)
+	}
 	b.oldest.mu.Unlock()
 	return first
 }
@@ -125,8 +147,8 @@ func (b *Backend) stampsAt(ctx context.Context, offsets map[int32]int64) map[int
 			defer mu.Unlock()
 			for i := range answers {
 				p := &answers[i]
+				at := stamp{offset: offsets[p.Partition], bytes: len(p.RecordBatches)}
 				p.RecordBatches = firstBatch(p.RecordBatches)
-				at := stamp{offset: offsets[p.Partition]}
 				page, err := b.pageOf(b.set.topic, p, at.offset)
 				if err == nil && len(page.records) > 0 {
 					at.note(page.records[0])
@@ -163,6 +185,7 @@ func (b *Backend) stampAt(ctx context.Context, partition int32, offset int64) (a
 	at.offset = offset
 	for range holes {
 		p, err := b.read(ctx, b.set.topic, l, partition, offset, 1)
+		at.bytes += p.bytes
 		switch {
 		case err != nil:
 			return stamp{}, false, err

@@ -17,6 +17,10 @@ import (
 // readEvery is how often a reader at the end looks for more.
 const readEvery = 50 * time.Millisecond
 
+// recordsTimeout bounds the wait for records: large ones may take long on a slow link, and brokers that say nothing are
+// left sooner (internal/patient).
+const recordsTimeout = time.Minute
+
 var _ backend.Reader = (*Backend)(nil)
 
 // Read returns records after a cursor, those of a partition in order and the partitions one
@@ -168,7 +172,13 @@ func (c *cursor) gap(partition int32, start, end int64) *backend.Gap {
 
 // readBehind reads once and moves the cursor.
 func (b *Backend) readBehind(ctx context.Context, at *cursor, most int) (backend.Records, error) {
-	ctx, done, err := b.begin(ctx)
+	began := time.Now()
+	records, end, err := b.beginFor(ctx, recordsTimeout)
+	if err != nil {
+		return backend.Records{}, err
+	}
+	defer end()
+	ctx, done, err := b.begin(records)
 	if err != nil {
 		return backend.Records{}, err
 	}
@@ -207,7 +217,11 @@ func (b *Backend) readBehind(ctx context.Context, at *cursor, most int) (backend
 		}
 	}
 	for _, p := range partitions {
-		if err := b.readPartition(ctx, l, at, p, ends[p], most, &got); err != nil {
+		err := b.readPartition(records, l, at, p, ends[p], most, began.Add(callTimeout), &got)
+		if err != nil && len(got.Records) > 0 {
+			break // the next read says it
+		}
+		if err != nil {
 			return backend.Records{}, b.explain(err)
 		}
 	}
@@ -215,9 +229,13 @@ func (b *Backend) readBehind(ctx context.Context, at *cursor, most int) (backend
 	return got, nil
 }
 
-// readPartition adds a partition's records before end, until there are most.
-func (b *Backend) readPartition(ctx context.Context, l *layout, at *cursor, partition int32, end int64, most int, into *backend.Records) error {
+// readPartition adds a partition's records before end, until there are most, or some and it is late: who reads over a slow
+// link is not to wait for what is behind them.
+func (b *Backend) readPartition(ctx context.Context, l *layout, at *cursor, partition int32, end int64, most int, late time.Time, into *backend.Records) error {
 	for len(into.Records) < most && at.seen[partition] < end-1 {
+		if len(into.Records) > 0 && time.Now().After(late) {
+			return nil
+		}
 		from := at.seen[partition] + 1
 		p, err := b.read(ctx, b.set.topic, l, partition, from, pageBytes)
 		if err != nil {

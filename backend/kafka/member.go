@@ -400,17 +400,9 @@ func (m *member) say(ctx context.Context, list []*held, says int8) (lost []strin
 // given away. It returns their IDs.
 func (m *member) renew(list []*held) (lost []string) {
 	lost, err := m.say(m.b.closing, list, saysRenew)
-	if err != nil || len(lost) == 0 {
+	if err != nil {
 		return nil
 	}
-	gone := map[string]bool{}
-	for _, id := range lost {
-		gone[id] = true
-	}
-	m.b.held.each(list, func(h *held) {
-		if gone[h.id] && h.stage != settling {
-			m.b.held.remove(h)
-		}
-	})
+	m.b.held.takeLost(list, lost)
 	return lost
 }

@@ -40,6 +40,7 @@ type session struct {
 	known    []int32  // partitions that the broker knows to be in the session
 	of       [16]byte // the topic that these are of
 	failures int      // answers in a row of which nothing could be read, as while leaders move
+	portion  portion
 }
 
 // retryFetch is the pause after an answer of which some could not be read.
@@ -110,20 +111,31 @@ func (s *session) fetch(ctx context.Context, most int, wait, keep time.Duration)
 		s.lost() // the topic was deleted and made again: nothing of the session is left
 	}
 	s.of = topic
+	lock := s.m.b.held.lockTime()
+	if err := s.portion.resting(lock, time.Now()); err != nil {
+		return err
+	}
+	if s.portion.slow {
+		s.renew()
+	}
+	most = s.portion.limit(most)
 	req := kmsg.NewPtrShareFetchRequest()
 	req.GroupID, req.MemberID, req.ShareSessionEpoch = &s.m.b.set.group, &s.m.id, s.epoch
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(wait.Milliseconds()), 1, 32<<20
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(wait.Milliseconds()), 1, s.portion.bytes()
 	req.MaxRecords, req.BatchSize, req.ShareAcquireMode = int32(most), int32(most), 1
 	s.addPartitions(req, topic, partitions)
-	call, cancel := context.WithTimeout(ctx, wait+callTimeout)
+	call, cancel := context.WithTimeout(ctx, wait+max(callTimeout, lock*5/6)) // who is silent is left sooner
 	defer cancel()
 	began := time.Now()
 	answer, err := s.m.client.Broker(int(s.broker)).Request(call, req)
 	if err != nil {
+		s.portion.missed(call.Err() != nil && ctx.Err() == nil, lock, time.Now())
 		s.lost()
 		return err
 	}
 	resp := answer.(*kmsg.ShareFetchResponse)
+	records, size := sizeOfAnswer(resp)
+	s.portion.came(records, size, time.Since(began)-wait, lock)
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		s.lost()
 		if sessionGone(err) {
@@ -133,18 +145,11 @@ func (s *session) fetch(ctx context.Context, most int, wait, keep time.Duration)
 	}
 	s.advance()
 	s.known = partitions
-	if time.Since(began) < min(wait, retryFetch) && !acquired(resp) {
+	if time.Since(began) < min(wait, retryFetch) && records == 0 {
 		// The log has lost its end, maybe, and the group's place is behind it: so would the next answer.
 		s.m.b.pause(s.m.b.closing, retryFetch)
 	}
-	return s.shelve(resp, keep)
-}
-
-// acquired reports whether a fetch has brought anything.
-func acquired(resp *kmsg.ShareFetchResponse) bool {
-	return slices.ContainsFunc(resp.Topics, func(t kmsg.ShareFetchResponseTopic) bool {
-		return slices.ContainsFunc(t.Partitions, func(p kmsg.ShareFetchResponseTopicPartition) bool { return len(p.AcquiredRecords) > 0 })
-	})
+	return s.shelve(resp, keep, began)
 }
 
 // sessionGone reports whether the broker has no session of this member any more.
@@ -179,8 +184,8 @@ func (s *session) addPartitions(req *kmsg.ShareFetchRequest, topic [16]byte, par
 	}
 }
 
-// shelve keeps what a fetch has acquired. The session's token is held.
-func (s *session) shelve(resp *kmsg.ShareFetchResponse, keep time.Duration) error {
+// shelve keeps what a fetch has acquired since a time. The session's token is held.
+func (s *session) shelve(resp *kmsg.ShareFetchResponse, keep time.Duration, since time.Time) error {
 	s.m.b.held.locked(time.Duration(resp.AcquisitionLockTimeoutMillis) * time.Millisecond)
 	var failure, unread error
 	var gaps []ack // and what cannot be read
@@ -203,7 +208,7 @@ func (s *session) shelve(resp *kmsg.ShareFetchResponse, keep time.Duration) erro
 			for _, a := range p.AcquiredRecords {
 				for offset := a.FirstOffset; offset <= a.LastOffset; offset++ {
 					if r := records[offset]; r != nil {
-						s.m.b.held.add(s, r, int(a.DeliveryCount), keep)
+						s.m.b.held.add(s, r, int(a.DeliveryCount), keep, since)
 					} else {
 						gaps = append(gaps, ack{p.Partition, offset, missing})
 					}

@@ -95,11 +95,19 @@ func (s *shelf) locked(d time.Duration) {
 	}
 }
 
-func (s *shelf) add(from *session, r *kgo.Record, attempt int, keep time.Duration) {
+// lockTime is how long that is.
+func (s *shelf) lockTime() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lock
+}
+
+// add takes a record that the broker has locked, at the earliest at a time.
+func (s *shelf) add(from *session, r *kgo.Record, attempt int, keep time.Duration, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := &held{session: from, record: r, id: idOf(r.Partition, r.Offset), attempt: attempt, until: time.Now().Add(keep)}
-	s.first()
+	s.from(since)
 	if old := s.all[h.id]; old != nil {
 		s.remove(old)
 	}
@@ -109,12 +117,15 @@ func (s *shelf) add(from *session, r *kgo.Record, attempt int, keep time.Duratio
 	s.wake(h.until)
 }
 
-// first notes that the locks of what comes onto an empty shelf are new. The lock is held.
-func (s *shelf) first() {
-	if len(s.all) == 0 {
-		s.asked = time.Now()
-		s.renewed = s.asked
-		s.wake(s.asked.Add(s.lock / 3))
+// from notes since when what comes is locked: it may have been on its way for longer than what is there was renewed
+// ago. The lock is held.
+func (s *shelf) from(since time.Time) {
+	if len(s.all) == 0 || since.Before(s.asked) {
+		s.asked = since
+		s.wake(since.Add(s.lock / 3))
+	}
+	if len(s.all) == 0 || since.Before(s.renewed) {
+		s.renewed = since
 	}
 }
 
@@ -126,7 +137,7 @@ func (s *shelf) put(list []*held) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.first()
+	s.from(time.Now())
 	until := time.Now().Add(forever)
 	again := s.again()
 	s.receive(list)

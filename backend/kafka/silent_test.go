@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -182,24 +183,71 @@ func TestAShareOfTheRoomThatIsShownLate(t *testing.T) {
 }
 
 // TestALargeMessageOnASlowNetwork is stored, though all of it takes longer than a broker may be silent: most of that
-// time what was written waits in this machine's own buffers.
+// time what was written waits in this machine's own buffers. It is delivered, too, once, and read.
 func TestALargeMessageOnASlowNetwork(t *testing.T) {
 	t.Parallel()
-	broker := kafkatest.Start(t, kafkatest.Options{})
+	broker := kafkatest.Start(t, kafkatest.Options{Settings: map[string]string{"group.share.record.lock.duration.ms": "30000"}})
 	proxy := link.NewProxy(t, broker.Addr())
 	b := open(t, broker.URL()+"/slow?partitions=1", through(proxy))
 	defer b.Close()
 	if _, err := b.Append(t.Context(), messages("small")); err != nil {
 		t.Fatal(err)
 	}
+	settled(t, b, gather(t, b, 1))
 	proxy.Set(link.Fault{Rate: 60_000})
 	defer proxy.Heal()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	watch := stopwatch()
-	_, err := b.Append(ctx, []backend.Message{{Data: random(900_000)}})
+	_, err := b.Append(ctx, []backend.Message{{Data: random(500_000)}})
 	t.Logf("stored after %s", watch())
 	if err != nil {
 		t.Error(err)
 	}
+	proxy.Set(link.Fault{Rate: 80_000})
+	watch = stopwatch()
+	got := gather(t, b, 1)
+	t.Logf("delivered after %s", watch())
+	if got[0].Attempt > 1 {
+		t.Errorf("it is delivered for the %dth time", got[0].Attempt)
+	}
+	settled(t, b, got)
+	watch = stopwatch()
+	read, err := b.Read(t.Context(), backend.ReadRequest{After: "0:0", Max: 10})
+	t.Logf("read after %s", watch())
+	if err != nil || len(read.Records) != 1 || !bytes.Equal(read.Records[0].Data, got[0].Data) {
+		t.Errorf("%d records are read, %v", len(read.Records), err)
+	}
+}
+
+// TestLocksAreRenewedBeforeASlowFetch: while its answer comes, nothing of what is held can be.
+func TestLocksAreRenewedBeforeASlowFetch(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, kfake.BrokerConfigs(map[string]string{"group.share.record.lock.duration.ms": "4000"}))
+	b := f.open(groupShare)
+	f.publish(b, 0, 1)
+	f.take(b, 1)
+	f.publish(b, 1, 2)
+	var renewals, before atomic.Int64
+	f.ControlKey(int16(kmsg.ShareAcknowledge), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		f.KeepControl()
+		if req.(*kmsg.ShareAcknowledgeRequest).IsRenewAck {
+			renewals.Add(1)
+		}
+		return nil, nil, false
+	})
+	f.ControlKey(int16(kmsg.ShareFetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		f.KeepControl()
+		before.Store(renewals.Load())
+		f.SleepControl(func() { <-time.After(700 * time.Millisecond) }) // more than an eighth of the locks' time
+		return nil, nil, false
+	})
+	list := gather(t, b, 1)
+	if _, err := b.Claim(t.Context(), claim(1)); err != nil {
+		t.Fatal(err)
+	}
+	if before.Load() == 0 {
+		t.Error("a fetch that follows a slow one was sent before the locks were renewed")
+	}
+	settled(t, b, list)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -471,4 +472,37 @@ func leasesOf(list []*backend.Delivery) (leases []backend.Lease) {
 		leases = append(leases, d.Lease)
 	}
 	return leases
+}
+
+// TestAPartitionThatStaysUnreadableIsTold: of an answer that is none as a whole, too.
+func TestAPartitionThatStaysUnreadableIsTold(t *testing.T) {
+	t.Parallel()
+	for want, why := range map[error]*kerr.Error{backend.ErrForbidden: kerr.TopicAuthorizationFailed, backend.ErrUnavailable: kerr.KafkaStorageError} {
+		t.Run(why.Message, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			b := f.open(groupShare)
+			f.publish(b, 0, 1)
+			f.take(b, 1)
+			f.publish(b, 1, 2)
+			id, away := f.TopicInfo("jobs").TopicID, atomic.Bool{}
+			away.Store(true)
+			f.ControlKey(int16(kmsg.ShareFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				f.KeepControl()
+				if !away.Load() {
+					return nil, nil, false
+				}
+				answer, topic, part := req.ResponseKind().(*kmsg.ShareFetchResponse), kmsg.NewShareFetchResponseTopic(), kmsg.NewShareFetchResponseTopicPartition()
+				topic.TopicID, part.ErrorCode = id, why.Code
+				topic.Partitions = append(topic.Partitions, part)
+				answer.Topics = append(answer.Topics, topic)
+				return answer, nil, true
+			})
+			if err := f.try(groupShare, b); !errors.Is(err, want) {
+				t.Errorf("%v; want %v", err, want)
+			}
+			away.Store(false)
+			f.take(b, 1)
+		})
+	}
 }

@@ -105,6 +105,26 @@ func TestAWriteThatMayHaveArrivedIsNotSentToTheNextServer(t *testing.T) {
 	}
 }
 
+// A server that answers that it does not lead has done nothing, and nothing was sent to one that cannot
+// be reached: whoever is told that may send again what has no key.
+func TestAWriteThatNoServerTookIsNotInDoubt(t *testing.T) {
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	standby := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"error":{"code":"not_ready","message":"a standby"}}`)
+	}))
+	defer standby.Close()
+	for _, hosts := range []string{standby.URL + "," + gone.Listener.Addr().String(), gone.URL + "," + standby.Listener.Addr().String()} {
+		c := New(hosts, "")
+		_, err := c.Write(t.Context(), "t", &api.WriteRequest{Records: []api.Record{{Data: []byte("1")}}})
+		if errors.Is(err, backend.ErrOutcomeUnknown) || !errors.Is(err, backend.ErrUnavailable) && !api.IsCode(err, api.CodeNotReady) {
+			t.Errorf("%s: %v", hosts, err)
+		}
+		c.Close()
+	}
+}
+
 // Calls that learn together that a server does not lead go to the next one, and not past it.
 func TestCallsAtOnceFindTheServerThatLeads(t *testing.T) {
 	var both sync.WaitGroup

@@ -15,9 +15,10 @@ const goneAfter = 20 * time.Millisecond
 // reads is the reading side of a connection that net/http serves. For each request over HTTP/1
 // net/http sets six deadlines, and while the handler works it reads one byte, to notice that the
 // client has gone. Of a short request that is a good part of the cost, and nothing comes of it.
-// So a read of one byte rests first, until it is cut off or has rested goneAfter; and conn is
-// given a deadline only if it has none that ends sooner: when that one passes, the read goes on
-// until its own.
+// So a read of one byte rests first, until it is cut off or has rested goneAfter, but not without
+// a deadline: who has removed it may wait long, such as a claim, and what becomes free meanwhile
+// must not go to a client that has gone. And conn is given a deadline only if it has none that ends
+// sooner: when that one passes, the read goes on until its own.
 type reads struct {
 	conn net.Conn
 
@@ -37,7 +38,7 @@ type reads struct {
 func (r *reads) read(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(p) == 1 && !r.closed && !over(r.until) {
+	if len(p) == 1 && !r.closed && !r.until.IsZero() && !over(r.until) {
 		r.rest()
 	}
 	for {
@@ -117,7 +118,7 @@ func (r *reads) setDeadline(t time.Time) error {
 	if r.reading {
 		return r.arm()
 	}
-	if r.resting && over(r.until) {
+	if r.resting && (r.until.IsZero() || over(r.until)) {
 		r.endRest()
 	}
 	return nil

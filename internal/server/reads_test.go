@@ -98,8 +98,8 @@ func TestReadsEndAtTheirDeadlines(t *testing.T) {
 	}
 }
 
-// A read of one byte waits a little before it asks the connection, but not once it is cut off or
-// the connection is closed.
+// A read of one byte waits a little before it asks the connection, but not once it is cut off, the
+// connection is closed, or the request may take long.
 func TestAReadOfOneByteRests(t *testing.T) {
 	past := time.Unix(1, 0)
 	for _, c := range []struct {
@@ -115,6 +115,8 @@ func TestAReadOfOneByteRests(t *testing.T) {
 		{name: "cut off", during: func(c *oneWriteConn) { c.SetReadDeadline(past) }, err: os.ErrDeadlineExceeded, soon: true},
 		{name: "cut off twice", during: func(c *oneWriteConn) { c.SetReadDeadline(past); c.SetReadDeadline(past) }, err: os.ErrDeadlineExceeded, soon: true},
 		{name: "given time", during: func(c *oneWriteConn) { c.SetReadDeadline(time.Now().Add(time.Hour)) }, n: 1},
+		{name: "given all time before", before: func(c *oneWriteConn) { c.SetReadDeadline(time.Time{}) }, n: 1, soon: true},
+		{name: "given all time", during: func(c *oneWriteConn) { c.SetReadDeadline(time.Time{}) }, n: 1, soon: true},
 		{name: "closed before", before: func(c *oneWriteConn) { c.Close() }, err: net.ErrClosed, soon: true},
 		{name: "closed", during: func(c *oneWriteConn) { c.Close() }, err: net.ErrClosed, soon: true},
 	} {
@@ -123,6 +125,7 @@ func TestAReadOfOneByteRests(t *testing.T) {
 				here, there := net.Pipe()
 				defer there.Close()
 				one := &oneWriteConn{Conn: here, reads: reads{conn: here}}
+				one.SetReadDeadline(time.Now().Add(time.Minute)) // as net/http does
 				go there.Write([]byte("abc"))
 				// The first begins the ticks, the second finds them, the third begins them again.
 				for _, pause := range []time.Duration{0, goneAfter / 3, 5 * goneAfter} {
@@ -146,7 +149,7 @@ func TestAReadOfOneByteRests(t *testing.T) {
 						t.Errorf("it took %v", took)
 					}
 					meanwhile.Wait()
-					one.SetReadDeadline(time.Time{})
+					one.SetReadDeadline(time.Now().Add(time.Minute))
 				}
 				one.Close()
 			})

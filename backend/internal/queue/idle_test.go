@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,8 +17,11 @@ import (
 // ends.
 type held struct {
 	queue.Service
-	done, lapses time.Time // zero: never
-	requests     int
+	done     time.Time // zero: never
+	requests int
+
+	mu     sync.Mutex
+	lapses time.Time // zero: never
 }
 
 func (h *held) Topic(context.Context, string) (api.TopicState, error) {
@@ -31,10 +35,21 @@ func (h *held) Topic(context.Context, string) (api.TopicState, error) {
 
 func (h *held) Claim(context.Context, string, *api.ClaimRequest) ([]api.HeldJob, time.Duration, error) {
 	h.requests++
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.lapses.IsZero() || time.Now().Before(h.lapses) {
 		return nil, 0, nil
 	}
 	return []api.HeldJob{{Record: api.Record{Seq: 1, Data: []byte("1")}, Lease: "7", Deliveries: 2}}, 0, nil
+}
+
+func (h *held) Settle(_ context.Context, _ string, req *api.Settlement) ([]uint64, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if at := time.Now().Add(req.Delay); h.lapses.IsZero() || at.Before(h.lapses) {
+		h.lapses = at
+	}
+	return nil, nil
 }
 
 func (h *held) Diff(ctx context.Context, _ string, req *api.DiffRequest) ([]api.Record, api.DiffResult, error) {
@@ -90,6 +105,32 @@ func TestAWaitingClaimFindsALeaseThatEndsMuchLater(t *testing.T) {
 			t.Errorf("%+v, %v, %v after the lease ended", got, err, late)
 		}
 	})
+}
+
+// What this process gives back wakes its own waiting claim when it is due.
+func TestAWaitingClaimFindsWhatItsProcessGivesBack(t *testing.T) {
+	for _, delay := range []time.Duration{0, 100 * time.Millisecond, 1100 * time.Millisecond} {
+		bubble.Run(t, func(t *testing.T) {
+			h := &held{}
+			b := h.open(t)
+			defer b.Close()
+			var worker sync.WaitGroup
+			worker.Go(func() {
+				for _, d := range []time.Duration{time.Minute, delay, time.Hour} { // the first that is due counts
+					time.Sleep(70 * time.Millisecond)
+					if _, err := b.Nack(t.Context(), []backend.Return{{Lease: backend.Lease{ID: "1"}, Delay: d}}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			got, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "w", Max: 1, Block: time.Minute, ReclaimAfter: time.Minute, Enough: make(chan struct{})})
+			found := time.Now()
+			worker.Wait()
+			if late := found.Sub(h.lapses); err != nil || len(got.Deliveries) != 1 || late > 5*time.Millisecond {
+				t.Errorf("%+v, %v, %v after it was due in %v", got, err, late, delay)
+			}
+		})
+	}
 }
 
 // empty is a service without jobs that does not wait for one, and says nothing else.

@@ -44,6 +44,10 @@ func (s *settles) Settle(_ context.Context, _ string, req *api.Settlement) (skip
 	return skipped, nil
 }
 
+func (s *settles) Claim(context.Context, string, *api.ClaimRequest) ([]api.HeldJob, time.Duration, error) {
+	return nil, 0, nil
+}
+
 func (s *settles) open(t *testing.T) *queue.Backend {
 	t.Helper()
 	b, err := queue.New(t.Context(), s, queue.Options{Topic: "q", Limits: api.DefaultLimits()})
@@ -137,6 +141,24 @@ func TestANackThatFailsHalfwayIsUnknown(t *testing.T) {
 		}
 		if len(s.calls) != failing || len(s.calls[0].Seqs) != 2 {
 			t.Errorf("call %d fails, and there are %d", failing, len(s.calls))
+		}
+	}
+}
+
+// A message that becomes a dead letter stays leased for as long as the pool's leases are, and long enough
+// for a slow server.
+func TestTheMoveToTheLettersHasTime(t *testing.T) {
+	for lease, want := range map[time.Duration]time.Duration{0: 30 * time.Second, time.Second: 10 * time.Second, time.Minute: time.Minute} {
+		s := &settles{fails: map[int]error{1: backend.ErrUnavailable}}
+		b := s.open(t)
+		if lease > 0 {
+			if _, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "w", Max: 1, ReclaimAfter: lease}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := b.DeadLetter(t.Context(), &backend.Delivery{Lease: leasesOf("w", 1, 1)[0]}, "", backend.Cause{})
+		if !errors.Is(err, backend.ErrUnavailable) || len(s.calls) != 1 || s.calls[0].Kind != api.SettleExtend || s.calls[0].Lease != want {
+			t.Errorf("leases of %v: %+v, %v; want one for %v", lease, s.calls, err, want)
 		}
 	}
 }

@@ -7,12 +7,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func TestTopicURLs(t *testing.T) {
@@ -37,6 +39,11 @@ func TestTopicURLs(t *testing.T) {
 		"http://user:pw@h/x":      "behind a colon",
 		"http://key@h/x":          "behind a colon",
 		"http://h/x#frag":         "fragment",
+		"http://h:0/x":            "not 1 to 65535",
+		"http://h:65536/x":        "not 1 to 65535",
+		"http://h/x?a=%zz":        "query cannot be read",
+		"http://h/x?ca=f":         "is for TLS",
+		"http://h/x?standby=b:0":  "standby in the URL",
 	} {
 		if _, err := ParseTopicURL(raw); err == nil || !strings.Contains(err.Error(), hint) {
 			t.Errorf("%s: %v, want %q", raw, err, hint)
@@ -89,12 +96,19 @@ func TestErrorsSayWhetherAndWhenToTryAgain(t *testing.T) {
 		{429, "", `{"error":{"code":"throttled","message":"m","detail":{"retry_after_ms":9e9}}}`, true, false, maxRetryAfter},
 		{422, "", `{"error":{"code":"topic_full","message":"m"}}`, true, false, 0},
 		{400, "", `{"error":{"code":"invalid_request","message":"m"}}`, false, false, 0},
+		{400, "", `{"error":{"code":"of_a_later_version","message":"m"}}`, false, false, 0},
+		{503, "3", `{"error":{"code":"of_a_later_version","message":"m"}}`, true, false, 3 * time.Second},
+		{500, "", `<html>`, true, true, 0},
+		{413, "", `<html>`, false, false, 0},
 		{404, "", `<html>`, false, false, 0},
 		{200, "", `<html>`, false, false, 0},
 	} {
 		_, err := answering(t, c.status, c.header, c.body).Topic(t.Context(), "x")
 		if err == nil || Retryable(err) != c.retry || errors.Is(err, backend.ErrOutcomeUnknown) != c.ambiguous || RetryAfter(err) != c.after {
 			t.Errorf("%d %s: %v, retry %v, ambiguous %v, after %v", c.status, c.body, err, Retryable(err), errors.Is(err, backend.ErrOutcomeUnknown), RetryAfter(err))
+		}
+		if large := c.status == http.StatusRequestEntityTooLarge; errors.Is(err, backend.ErrTooLarge) != large { // a batch goes on in smaller requests then
+			t.Errorf("%d %s: %v, too large %v", c.status, c.body, err, !large)
 		}
 	}
 }
@@ -120,6 +134,49 @@ func TestARefusedConnectionIsCertainAndALostAnswerIsNot(t *testing.T) {
 	_, err = c.Write(t.Context(), "x", &api.WriteRequest{})
 	if !Retryable(err) || errors.Is(err, backend.ErrOutcomeUnknown) {
 		t.Errorf("a refused connection: %v", err)
+	}
+}
+
+// trips makes requests.
+type trips func(*http.Request) (*http.Response, error)
+
+func (f trips) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A call whose context ends says so, and that it may have been carried out only if it had a connection.
+func TestACallWhoseContextEndsWasSentIfItHadAConnection(t *testing.T) {
+	for _, connected := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		c := New("http://h", "")
+		c.http.Transport = trips(func(r *http.Request) (*http.Response, error) {
+			trace := httptrace.ContextClientTrace(r.Context())
+			trace.GetConn("h:80")
+			if connected {
+				trace.GotConn(httptrace.GotConnInfo{})
+			}
+			cancel()
+			<-r.Context().Done()
+			return nil, errors.New("cut off")
+		})
+		_, err := c.Write(ctx, "x", &api.WriteRequest{})
+		if !errors.Is(err, context.Canceled) || errors.Is(err, backend.ErrOutcomeUnknown) != connected || errors.Is(err, backend.ErrUnavailable) {
+			t.Errorf("connected %v: %v", connected, err)
+		}
+	}
+}
+
+// Ages are measured by the server's clock, unless that is as good as this one.
+func TestTheTimeIsThatOfTheServer(t *testing.T) {
+	for ahead, want := range map[time.Duration]time.Duration{
+		0: 0, time.Second: 0, -time.Second: 0, time.Hour: time.Hour, -time.Hour: -time.Hour, 10 * time.Second: 10 * time.Second,
+	} {
+		bubble.Run(t, func(t *testing.T) {
+			c := New("http://h", "")
+			c.noteDate(http.Header{"Date": {time.Now().Add(ahead).UTC().Format(http.TimeFormat)}})
+			c.noteDate(http.Header{"Date": {"yesterday"}})
+			if skew := time.Until(c.Now()); (skew-want).Abs() > 500*time.Millisecond || want == 0 && skew != 0 {
+				t.Errorf("a server's clock is %v ahead, and the time %v", ahead, skew)
+			}
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -18,6 +19,9 @@ func TestRequestsGoToTheServerThatLeads(t *testing.T) {
 	var leads, calls atomic.Int32
 	serve := func(number int32) *httptest.Server {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if own := r.Context().Value(http.LocalAddrContextKey).(net.Addr).String(); r.Host != own { // one that answers for some hosts alone refuses others
+				t.Errorf("server %d at %s was asked for the host %s", number, own, r.Host)
+			}
 			if body, err := io.ReadAll(r.Body); err != nil || r.Method == http.MethodPost && string(body) != `{"a":1}` {
 				t.Errorf("server %d: body %q, %v", number, body, err)
 			}
@@ -82,6 +86,15 @@ const stored = `{"first_seq":1,"last_seq":1,"head_seq":1,"count":1}`
 func TestAWriteThatMayHaveArrivedIsNotSentToTheNextServer(t *testing.T) {
 	for name, goesAway := range map[string]http.HandlerFunc{
 		"by itself": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"at once": func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				err = errors.Join(conn.(*net.TCPConn).SetLinger(0), conn.Close()) // a reset, as of a process that is killed
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		},
 		"behind a proxy": func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = io.WriteString(w, envoyLost+"connection termination")

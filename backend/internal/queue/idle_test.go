@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -201,6 +202,57 @@ func TestAClaimAsksForWhatAServerGives(t *testing.T) {
 		} else if err != nil || len(e.claims) != 1 || e.claims[0].Max != c.asks || e.claims[0].LeaseMS != c.leaseMS {
 			t.Errorf("%d jobs for %v: it asks for %+v, %v", c.most, c.lease, e.claims, err)
 		}
+	}
+}
+
+// closing is an empty service that ends the caller's context once it is asked.
+type closing struct {
+	empty
+	cancel context.CancelFunc
+}
+
+func (c *closing) Claim(ctx context.Context, name string, req *api.ClaimRequest) ([]api.HeldJob, time.Duration, error) {
+	defer c.cancel()
+	_, _, _ = c.empty.Claim(ctx, name, req)
+	return nil, 0, ctx.Err()
+}
+
+// A server waits for as long as the claim may, but not longer than it can, nor than a caller who may have
+// enough at any time lets it: what it leases then is nobody's.
+func TestAServerWaitsNoLongerThanTheCaller(t *testing.T) {
+	open, closed := make(chan struct{}), make(chan struct{})
+	close(closed)
+	for _, c := range []struct {
+		block, slack time.Duration
+		enough       chan struct{}
+		waits        uint32
+	}{
+		{block: 10 * time.Second, waits: 10_000},
+		{block: 1500 * time.Microsecond, waits: 2},
+		{block: time.Hour, waits: api.MaxWaitMS},
+		{block: -time.Second, waits: 0},
+		{block: 10 * time.Second, slack: 50 * time.Millisecond, waits: 10_000},
+		{block: 10 * time.Second, slack: 50 * time.Millisecond, enough: open, waits: 50},
+		{block: 20 * time.Millisecond, slack: 50 * time.Millisecond, enough: open, waits: 20},
+		{block: 10 * time.Second, enough: open, waits: 0},
+		{block: 10 * time.Second, slack: 50 * time.Millisecond, enough: closed, waits: 0},
+	} {
+		bubble.Run(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			s := &closing{cancel: cancel}
+			b, err := queue.New(t.Context(), s, queue.Options{Topic: "q", Limits: api.DefaultLimits()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			_, err = b.Claim(ctx, backend.ClaimRequest{Consumer: "w", Max: 1, ReclaimAfter: time.Minute, Block: c.block, Slack: c.slack, Enough: c.enough})
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			if len(s.claims) == 0 || s.claims[0].WaitMS != c.waits {
+				t.Errorf("%+v: it asks for %+v, want to wait for %d ms", c, s.claims, c.waits)
+			}
+		})
 	}
 }
 

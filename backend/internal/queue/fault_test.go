@@ -4,119 +4,83 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/internal/queue"
 	"github.com/weirmq/weir/internal/api"
-	"github.com/weirmq/weir/internal/client"
 )
 
 // faulty passes calls on to a server, and lets one fail.
 type faulty struct {
-	queue.Service
+	server http.Handler
+
+	mu    sync.Mutex
 	calls []string
 	at    int // the call that fails, from 1; 0: none
 	how   fault
 }
 
 // fault is how a call fails.
-type fault struct {
-	made bool // only its answer is lost
-	err  error
+type fault int
+
+const (
+	away fault = iota // it is not carried out
+	lost              // its answer is lost
+	ill               // the server is
+	gone              // its topic has been deleted
+	howMany
+)
+
+// begin lets the call at fail.
+func (f *faulty) begin(at int, how fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls, f.at, f.how = nil, at, how
 }
 
-var faults = []fault{
-	{false, fmt.Errorf("%w: nobody there", backend.ErrUnavailable)},
-	{true, &client.Unreachable{Err: io.ErrUnexpectedEOF}},
-	{false, api.Errorf(api.CodeInternal, "a fault")},
-	{false, api.Errorf(api.CodeTopicNotFound, "the topic was deleted")},
-}
-
-func through[T any](f *faulty, name string, call func() (T, error)) (none T, _ error) {
-	f.calls = append(f.calls, name)
-	if len(f.calls) != f.at {
-		return call()
+// end lets none fail any more, and returns the name of the one that did.
+func (f *faulty) end() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := f.at
+	f.at = 0
+	if at > len(f.calls) {
+		return ""
 	}
-	if f.how.made {
-		_, _ = call()
+	return f.calls[at-1]
+}
+
+func (f *faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, verb, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v0/topics/"), "/")
+	f.mu.Lock()
+	f.calls = append(f.calls, strings.TrimSpace(r.Method+" "+verb))
+	fails, how := len(f.calls) == f.at, f.how
+	f.mu.Unlock()
+	switch {
+	case !fails:
+		f.server.ServeHTTP(w, r)
+	case how == lost:
+		f.server.ServeHTTP(httptest.NewRecorder(), r)
+		w.Header().Set("Content-Length", "50")
+		_, _ = w.Write([]byte("{")) // net/http makes some calls again that had no answer at all
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	case how == gone && verb == "writes": // which says so of each
+		r.URL.Path = "/v0/topics/gone/writes"
+		f.server.ServeHTTP(w, r)
+	default:
+		code := []api.Code{away: api.CodeNotReady, ill: api.CodeInternal, gone: api.CodeTopicNotFound}[how]
+		w.WriteHeader(code.Status())
+		fmt.Fprintf(w, `{"error":{"code":%q,"message":"it fails"}}`, code)
 	}
-	return none, f.how.err
-}
-
-func (f *faulty) Topic(ctx context.Context, name string) (api.TopicState, error) {
-	return through(f, "topic", func() (api.TopicState, error) { return f.Service.Topic(ctx, name) })
-}
-
-func (f *faulty) PutTopic(ctx context.Context, name string, cfg api.Config) error {
-	_, err := through(f, "put topic", func() (any, error) { return nil, f.Service.PutTopic(ctx, name, cfg) })
-	return err
-}
-
-func (f *faulty) Write(ctx context.Context, name string, req *api.WriteRequest) (api.WriteResult, error) {
-	return through(f, "write", func() (api.WriteResult, error) { return f.Service.Write(ctx, name, req) })
-}
-
-func (f *faulty) WriteEach(ctx context.Context, name string, reqs []api.WriteRequest) ([]api.WriteOutcome, error) {
-	out, err := through(f, "write each", func() ([]api.WriteOutcome, error) { return f.Service.WriteEach(ctx, name, reqs) })
-	if !api.IsCode(err, api.CodeTopicNotFound) {
-		return out, err
-	}
-	out = make([]api.WriteOutcome, len(reqs)) // a server says so of each
-	for i := range out {
-		out[i].Err = err
-	}
-	return out, nil
-}
-
-func (f *faulty) Claim(ctx context.Context, name string, req *api.ClaimRequest) ([]api.HeldJob, time.Duration, error) {
-	jobs, err := through(f, "claim", func() (jobs []api.HeldJob, err error) {
-		jobs, _, err = f.Service.Claim(ctx, name, req)
-		return jobs, err
-	})
-	return jobs, 0, err
-}
-
-func (f *faulty) Settle(ctx context.Context, name string, req *api.Settlement) ([]uint64, error) {
-	return through(f, "settle", func() ([]uint64, error) { return f.Service.Settle(ctx, name, req) })
-}
-
-func (f *faulty) Diff(ctx context.Context, name string, req *api.DiffRequest) ([]api.Record, api.DiffResult, error) {
-	var res api.DiffResult
-	records, err := through(f, "diff", func() (records []api.Record, err error) {
-		records, res, err = f.Service.Diff(ctx, name, req)
-		return records, err
-	})
-	if err != nil {
-		return nil, api.DiffResult{}, err
-	}
-	return records, res, nil
-}
-
-func (f *faulty) Delete(ctx context.Context, name string, req *api.DeleteRequest) (uint64, error) {
-	return through(f, "delete", func() (uint64, error) { return f.Service.Delete(ctx, name, req) })
-}
-
-func (f *faulty) Tally(ctx context.Context, name string, add []uint32) (api.TallyResult, error) {
-	return through(f, "tally", func() (api.TallyResult, error) { return f.Service.Tally(ctx, name, add) })
-}
-
-func (f *faulty) Pause(ctx context.Context, name string, paused bool) error {
-	_, err := through(f, "pause", func() (any, error) { return nil, f.Service.Pause(ctx, name, paused) })
-	return err
-}
-
-// RemoveTopic is for queue.remover.
-func (f *faulty) RemoveTopic(ctx context.Context, name string) error {
-	_, err := through(f, "remove topic", func() (any, error) {
-		return nil, f.Service.(interface {
-			RemoveTopic(context.Context, string) error
-		}).RemoveTopic(ctx, name)
-	})
-	return err
 }
 
 // single claims one message.
@@ -265,26 +229,14 @@ func TestWhateverCallFailsTheVerbSaysSo(t *testing.T) {
 	t.Setenv("WEIR_TEST_PRESSURE", "0") // a busy machine is not what is tested
 	h := &host{t: t, kind: "http"}
 	h.serve("")
-	server := client.New("http://"+h.addr, "")
-	defer server.Close()
-	count := func(name string) uint64 {
-		st, err := server.Topic(t.Context(), name)
-		if err != nil && !api.IsCode(err, api.CodeTopicNotFound) {
-			t.Fatal(err)
-		}
-		return st.Count
-	}
+	f := &faulty{server: httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: h.addr})}
+	front := behind(t, f)
 	// play returns the name of the call that failed, empty if the verb needs no such.
 	play := func(v verb, at int, how fault) (call, became string) {
 		name := fresh()
-		f := &faulty{Service: server}
-		b, err := queue.New(t.Context(), f, queue.Options{
-			Topic: name, Config: api.Config{Type: api.TypeQueue, IdempotencyWindowMS: 60_000}, Limits: api.DefaultLimits(), Kind: "http",
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b, direct := front.open(name), h.open(name)
 		defer b.Close()
+		defer direct.Close()
 		publish(t, b, "1", "2")
 		giveBack := func(d *backend.Delivery) {
 			if lost, err := b.Nack(t.Context(), []backend.Return{{Lease: d.Lease}}); err != nil || len(lost) > 0 {
@@ -301,23 +253,27 @@ func TestWhateverCallFailsTheVerbSaysSo(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		f.calls, f.at, f.how = nil, at, how
-		err = v.do(b, d)
-		if at > len(f.calls) {
+		f.begin(at, how)
+		err := v.do(b, d)
+		if call = f.end(); call == "" {
 			if err != nil {
 				t.Errorf("%s, and nothing fails: %v", v.name, err)
 			}
 			return "", ""
 		}
-		return f.calls[at-1], fmt.Sprintf("%s %d %d", told(err), count(name), count(name+".dlq"))
+		st, wrong := direct.Stats(t.Context())
+		if wrong != nil || st.DeadLetters == nil {
+			t.Fatal(st, wrong)
+		}
+		return call, fmt.Sprintf("%s %d %d", told(err), st.XLen, *st.DeadLetters)
 	}
 	var got strings.Builder
 	for _, v := range verbs(t.Context()) {
 		for at := 1; ; at++ {
-			line := make([]string, len(faults))
+			line := make([]string, howMany)
 			var call string
-			for i, how := range faults {
-				call, line[i] = play(v, at, how)
+			for how := range howMany {
+				call, line[how] = play(v, at, how)
 			}
 			if call == "" {
 				break
@@ -330,49 +286,49 @@ func TestWhateverCallFailsTheVerbSaysSo(t *testing.T) {
 	}
 }
 
-// becomes is told of calls that nobody got, whose answer was lost, that met a fault of the server, or
-// whose topic was deleted.
-const becomes = `append, write: unavailable 2 0, unknown 4 0, unknown 2 0, done 4 0
-append with keys, write each: unavailable 2 0, unknown 4 0, unknown 2 0, done 4 0
-append at, write: unavailable 2 0, unknown 4 0, unknown 2 0, done 4 0
-claim, claim: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 2 0
-ack, settle: unavailable 2 0, unknown 1 0, unknown 2 0, lost 2 0
-extend, settle: unavailable 2 0, unknown 2 0, unknown 2 0, lost 2 0
-nack, settle: unavailable 2 0, unknown 2 0, unknown 2 0, lost 2 0
-dead letter, settle: unavailable 2 0, unknown 2 0, unknown 2 0, lost 2 0
-dead letter, diff: unavailable 2 0, unavailable 2 0, unavailable 2 0, lost 2 0
-dead letter, write: unavailable 2 0, unknown 2 0, unknown 2 0, done 1 1
-dead letter, write: unavailable 2 0, unknown 2 1, unknown 2 0, absent 2 0
-dead letter, settle: unavailable 2 1, unknown 1 1, unknown 2 1, unknown 2 1
-claim past the limit, claim: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 1 1
-claim past the limit, diff: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 2 0
-claim past the limit, write: unavailable 2 0, unknown 2 0, unknown 2 0, done 1 1
-claim past the limit, write: unavailable 2 0, unknown 2 1, unknown 2 0, absent 2 0
-claim past the limit, settle: unavailable 2 1, unknown 1 1, unknown 2 1, unknown 2 1
-claim past the limit, claim: done 1 1, done 1 1, done 1 1, done 1 1
-stats, topic: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 2 0
-stats, diff: unavailable 2 0, unavailable 2 0, unavailable 2 0, absent 2 0
-stats, topic: dead letters unknown 2 0, dead letters unknown 2 0, dead letters unknown 2 0, done 2 0
-signal, topic: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 2 0
-tally, tally: unavailable 2 0, unavailable 2 0, unavailable 2 0, absent 2 0
-read, topic: unavailable 2 0, unavailable 2 0, unavailable 2 0, absent 2 0
-read, diff: unavailable 2 0, unavailable 2 0, unavailable 2 0, absent 2 0
-observe, topic: unavailable 2 0, unavailable 2 0, unavailable 2 0, absent 2 0
-observe, diff: unavailable 2 0, unavailable 2 0, unavailable 2 0, absent 2 0
-key window, topic: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 2 0
-ping, topic: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 2 0
-shards, diff: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 2 0
-shards, topic: unavailable 2 0, unknown 2 0, unknown 2 0, done 2 0
-shards, put topic: unavailable 2 0, unknown 2 0, unknown 2 0, absent 2 0
-shards, write: unavailable 2 0, unknown 2 0, unknown 2 0, absent 2 0
-shards, diff: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 2 0
-pause, pause: unavailable 2 0, unknown 2 0, unknown 2 0, done 2 0
-remove, remove topic: unavailable 2 0, unknown 0 0, unknown 2 0, absent 2 0
-list, diff: unavailable 1 1, unavailable 1 1, unavailable 1 1, done 1 1
-redrive, diff: unavailable 1 1, unknown 1 1, unknown 1 1, not there 1 1
-redrive, delete: unavailable 1 1, unavailable 1 1, unavailable 1 1, absent 1 1
-redrive, write: unavailable 1 1, unknown 2 1, unknown 1 1, done 2 0
-redrive, delete: unavailable 2 1, unknown 2 0, unknown 2 1, absent 2 1
-purge, diff: unavailable 1 1, unavailable 1 1, unavailable 1 1, done 1 1
-purge, delete: unavailable 1 1, unknown 1 0, unknown 1 1, absent 1 1
+// becomes is told of calls to a server that is away, whose answer was lost, that met a fault of the server,
+// or whose topic was deleted.
+const becomes = `append, POST: unavailable 2 0, unknown 4 0, unknown 2 0, done 4 0
+append with keys, POST writes: unavailable 2 0, unknown 4 0, unknown 2 0, done 4 0
+append at, POST: unavailable 2 0, unknown 4 0, unknown 2 0, done 4 0
+claim, POST claim: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 2 0
+ack, POST ack: unavailable 2 0, unknown 1 0, unknown 2 0, lost 2 0
+extend, POST extend: unavailable 2 0, unknown 2 0, unknown 2 0, lost 2 0
+nack, POST nack: unavailable 2 0, unknown 2 0, unknown 2 0, lost 2 0
+dead letter, POST extend: unavailable 2 0, unknown 2 0, unknown 2 0, lost 2 0
+dead letter, POST diff: unavailable 2 0, unavailable 2 0, unavailable 2 0, lost 2 0
+dead letter, POST: unavailable 2 0, unknown 2 0, unknown 2 0, done 1 1
+dead letter, POST: unavailable 2 0, unknown 2 1, unknown 2 0, absent 2 0
+dead letter, POST ack: unavailable 2 1, unknown 1 1, unknown 2 1, unknown 2 1
+claim past the limit, POST claim: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 1 1
+claim past the limit, POST diff: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 2 0
+claim past the limit, POST: unavailable 2 0, unknown 2 0, unknown 2 0, done 1 1
+claim past the limit, POST: unavailable 2 0, unknown 2 1, unknown 2 0, absent 2 0
+claim past the limit, POST ack: unavailable 2 1, unknown 1 1, unknown 2 1, unknown 2 1
+claim past the limit, POST claim: done 1 1, done 1 1, done 1 1, done 1 1
+stats, GET: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 2 0
+stats, POST diff: unavailable 2 0, unavailable 2 0, unavailable 2 0, absent 2 0
+stats, GET: dead letters unknown 2 0, dead letters unknown 2 0, dead letters unknown 2 0, done 2 0
+signal, GET: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 2 0
+tally, POST offered: unavailable 2 0, unavailable 2 0, unavailable 2 0, absent 2 0
+read, GET: unavailable 2 0, unavailable 2 0, unavailable 2 0, absent 2 0
+read, POST diff: unavailable 2 0, unavailable 2 0, unavailable 2 0, absent 2 0
+observe, GET: unavailable 2 0, unavailable 2 0, unavailable 2 0, absent 2 0
+observe, POST diff: unavailable 2 0, unavailable 2 0, unavailable 2 0, absent 2 0
+key window, GET: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 2 0
+ping, GET: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 2 0
+shards, POST diff: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 2 0
+shards, GET: unavailable 2 0, unknown 2 0, unknown 2 0, done 2 0
+shards, PUT: unavailable 2 0, unknown 2 0, unknown 2 0, absent 2 0
+shards, POST: unavailable 2 0, unknown 2 0, unknown 2 0, absent 2 0
+shards, POST diff: unavailable 2 0, unavailable 2 0, unavailable 2 0, done 2 0
+pause, POST pause: unavailable 2 0, unknown 2 0, unknown 2 0, done 2 0
+remove, DELETE: unavailable 2 0, unknown 0 0, unknown 2 0, absent 2 0
+list, POST diff: unavailable 1 1, unavailable 1 1, unavailable 1 1, done 1 1
+redrive, POST diff: unavailable 1 1, unknown 1 1, unknown 1 1, not there 1 1
+redrive, POST delete: unavailable 1 1, unavailable 1 1, unavailable 1 1, absent 1 1
+redrive, POST: unavailable 1 1, unknown 2 1, unknown 1 1, done 2 0
+redrive, POST delete: unavailable 2 1, unknown 2 0, unknown 2 1, absent 2 1
+purge, POST diff: unavailable 1 1, unavailable 1 1, unavailable 1 1, done 1 1
+purge, POST delete: unavailable 1 1, unknown 1 0, unknown 1 1, absent 1 1
 `

@@ -123,17 +123,12 @@ type verb struct {
 func verbs(ctx context.Context) []verb {
 	plain := []backend.Message{{Data: []byte("3")}, {Data: []byte("4")}}
 	appended := func(out []backend.Appended, err error) error {
-		var each []string
 		for i := range out {
-			each = append(each, told(out[i].Err))
-			if (out[i].ID == "") == (out[i].Err == nil) {
-				each = append(each, fmt.Sprintf("with the ID %q", out[i].ID))
+			if told(out[i].Err) != told(err) || (out[i].ID == "") == (err == nil) {
+				return fmt.Errorf("%v, and message %d %+v", err, i, out[i])
 			}
 		}
-		if err == nil {
-			return nil
-		}
-		return fmt.Errorf("%w, %s", err, strings.Join(each, ", "))
+		return err
 	}
 	settled := func(lost []string, err error) error {
 		if err == nil && len(lost) > 0 {

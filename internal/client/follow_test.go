@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // badServer answers watches with a script: the nth stream gets the nth entry.
@@ -255,6 +256,12 @@ func TestHowLongAWatchWaitsForItsServer(t *testing.T) {
 	for range 20 {
 		f.pause(errSilent)
 	}
+	if d := f.pause(errSilent); d < watchRetryLimit/2 || d > watchRetryLimit {
+		t.Errorf("%v after many tries in vain, want about %v", d, watchRetryLimit)
+	}
+	if d := f.pause(&api.Error{Code: api.CodeThrottled, RetryAfter: maxRetryAfter}); d != maxRetryAfter {
+		t.Errorf("%v before it comes back to a server that asks for %v", d, maxRetryAfter)
+	}
 	_ = f.frames(newFrameReader(strings.NewReader(records("a", 0, 1)), maxAnswerBytes))
 	if d := f.pause(errSilent); d > watchRetryBase {
 		t.Errorf("%v after a stream with a frame, want %v at most", d, watchRetryBase)
@@ -383,6 +390,24 @@ func TestASilentStreamCountsAsLost(t *testing.T) {
 	if f.retry != 60*time.Millisecond {
 		t.Errorf("the hint is taken as %v", f.retry)
 	}
+}
+
+// Whoever takes long over an event is not told that the stream was silent.
+func TestTheTimeBetweenTwoReadsIsNoSilence(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		silent := false
+		timer := time.AfterFunc(watchSilence, func() { silent = true })
+		r := &impatientReader{strings.NewReader("ab"), timer, watchSilence}
+		for range 2 {
+			if _, err := r.Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * watchSilence)
+		}
+		if silent {
+			t.Error("the stream counts as silent")
+		}
+	})
 }
 
 // A hint counts from then on: not for a session that is gone, and a stream without one takes it back from

@@ -87,6 +87,9 @@ func TestACallHasTimeForWhatIsOnItsWay(t *testing.T) {
 				if c.within == 0 && err != nil || c.within > 0 && (!errors.Is(err, backend.ErrOutcomeUnknown) && !errors.Is(err, backend.ErrUnavailable) || !Retryable(err) || took > c.within) {
 					t.Errorf("%v after %v", err, took)
 				}
+				if late := err != nil && took < answerTimeout; errors.Is(err, errLate) != late {
+					t.Errorf("%v: that it is late is to be said: %v", err, late)
+				}
 			})
 		})
 	}

@@ -113,6 +113,38 @@ func TestErrorsSayWhetherAndWhenToTryAgain(t *testing.T) {
 	}
 }
 
+func TestRetryAfterMayBeADate(t *testing.T) {
+	const noon, then, later = "Wed, 21 Oct 2015 12:00:00 GMT", "Wed, 21 Oct 2015 12:00:07 GMT", "Wed, 21 Oct 2201 12:00:00 GMT"
+	for _, c := range []struct {
+		date, header string
+		after        time.Duration
+	}{
+		{noon, then, 7 * time.Second}, // of clocks that are years behind
+		{noon, later, maxRetryAfter},
+		{then, noon, 0},
+		{"", later, maxRetryAfter},
+		{"", then, 0},
+		{"soon", later, maxRetryAfter},
+		{noon, "soon", 0},
+		{noon, "-7", 0},
+		{noon, "99999999999999999999", maxRetryAfter},
+	} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header()["Date"] = nil
+			if c.date != "" {
+				w.Header().Set("Date", c.date)
+			}
+			w.Header().Set("Retry-After", c.header)
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}))
+		_, err := New(srv.URL, "").Topic(t.Context(), "x")
+		srv.Close()
+		if got := RetryAfter(err); got != c.after {
+			t.Errorf("%q at %q: %v, want %v (%v)", c.header, c.date, got, c.after, err)
+		}
+	}
+}
+
 func TestARefusedConnectionIsCertainAndALostAnswerIsNot(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/torn") {

@@ -137,7 +137,7 @@ func readError(resp *http.Response) error {
 		Error wireError `json:"error"`
 	}
 	err := json.Unmarshal(text, &body)
-	e := body.Error.noun(resp.Header.Get("Retry-After"))
+	e := body.Error.noun(headerWait(resp.Header))
 	to, _ := resp.Location()
 	switch {
 	case to != nil && resp.StatusCode/100 == 3 && (to.Scheme != resp.Request.URL.Scheme || to.Host != resp.Request.URL.Host):
@@ -186,14 +186,28 @@ func printable(s string) string {
 // maxRetryAfter bounds what a server can make a client wait at once.
 const maxRetryAfter = time.Minute
 
-// retryAfter prefers the milliseconds of the detail to the whole seconds of
-// the header.
-func retryAfter(header string, detail any) time.Duration {
+// retryAfter prefers the milliseconds of the detail to what the header says.
+func retryAfter(header time.Duration, detail any) time.Duration {
 	if ms, ok := detail.(float64); ok && ms > 0 {
 		return time.Duration(math.Min(ms, float64(maxRetryAfter/time.Millisecond))) * time.Millisecond
 	}
-	if s, err := strconv.ParseUint(header, 10, 32); err == nil {
-		return min(time.Duration(s)*time.Second, maxRetryAfter)
+	return header
+}
+
+// headerWait is what the header Retry-After asks for: whole seconds or, as some proxies
+// write it, a date. That counts from the date of the answer: the clocks may differ.
+func headerWait(h http.Header) time.Duration {
+	field := h.Get("Retry-After")
+	if s, err := strconv.ParseUint(field, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(min(s, uint64(maxRetryAfter/time.Second))) * time.Second
 	}
-	return 0
+	until, err := http.ParseTime(field)
+	if err != nil {
+		return 0
+	}
+	from, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		from = time.Now()
+	}
+	return min(max(until.Sub(from), 0), maxRetryAfter)
 }

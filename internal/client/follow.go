@@ -209,7 +209,7 @@ func (f *follower) streamError(fr frame) error {
 	switch code {
 	case streamCodeAdvice:
 		if f.events.Advice != nil {
-			after := retryAfter("", body.RetryAfterMS)
+			after := retryAfter(0, body.RetryAfterMS)
 			f.events.Advice(WatchAdvice{Topics: body.Topics, RetryAfter: after})
 		}
 		return nil

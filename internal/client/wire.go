@@ -2,6 +2,7 @@ package client
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/weirmq/weir/internal/api"
 )
@@ -82,7 +83,7 @@ type writeOutcome struct {
 func (o *writeOutcome) noun() api.WriteOutcome {
 	out := api.WriteOutcome{WriteResult: o.writeResult.noun()}
 	if o.Error != nil {
-		out.Err = o.Error.noun("")
+		out.Err = o.Error.noun(0)
 	}
 	return out
 }
@@ -184,9 +185,9 @@ type wireError struct {
 	Detail  map[string]any `json:"detail"`
 }
 
-// noun turns it into an error; retry is the header Retry-After.
-func (e *wireError) noun(retry string) *api.Error {
-	after := retryAfter(retry, e.Detail[api.DetailRetryAfter])
+// noun turns it into an error; header is what Retry-After asks for.
+func (e *wireError) noun(header time.Duration) *api.Error {
+	after := retryAfter(header, e.Detail[api.DetailRetryAfter])
 	delete(e.Detail, api.DetailRetryAfter)
 	return &api.Error{Code: e.Code, Message: printable(e.Message), Detail: e.Detail, RetryAfter: after}
 }

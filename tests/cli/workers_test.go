@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -145,6 +147,44 @@ func TestAProducerOfTheDocsStoresEachLineOnce(t *testing.T) {
 				t.Errorf("the records are not the lines: %.200s", got)
 			}
 		})
+	}
+}
+
+// What refuses a write may be a proxy, whose Retry-After is a date.
+func TestTheProducerOfTheDocsInPythonTakesARetryAfterOfAnyForm(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/WORKERS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "\n## Producers\n")
+	program := regexp.MustCompile("(?s)```python\n(.*?)```").FindStringSubmatch(text)
+	if program == nil {
+		t.Fatal("the page has no such producer")
+	}
+	refusals := []string{"Wed, 21 Oct 2015 07:28:00 GMT", "0"}
+	var mu sync.Mutex
+	var keys []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if keys = append(keys, r.Header.Get("Idempotency-Key")); len(keys) <= len(refusals) {
+			w.Header().Set("Retry-After", refusals[len(keys)-1])
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, `{"first_seq":1}`)
+	}))
+	defer srv.Close()
+	producer := exec.Command("python3", "-c", program[1], srv.URL+"/v0/topics/mails")
+	producer.Stdin = strings.NewReader("a\n")
+	if out, err := producer.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(keys) != 3 || keys[0] == "" || keys[0] != keys[1] || keys[1] != keys[2] {
+		t.Errorf("the tries had the keys %q", keys)
 	}
 }
 

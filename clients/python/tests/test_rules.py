@@ -260,9 +260,29 @@ class Pauses(unittest.TestCase):
         self.assertEqual(_retry.pause_before(1, error, lambda: 1.0), 6.0)
 
     def test_no_server_sends_a_client_away_for_good(self) -> None:
-        self.assertEqual(_retry.retry_after("999999999", {}), 60.0)
-        self.assertEqual(_retry.retry_after("7", {"retry_after_ms": 1500}), 1.5)
-        self.assertIsNone(_retry.retry_after("Wed, 21 Oct 2015 07:28:00 GMT", {}))
+        self.assertEqual(_retry.retry_after({"Retry-After": "999999999"}, {}), 60.0)
+        self.assertEqual(_retry.retry_after({"Retry-After": "7"}, {"retry_after_ms": 1500}), 1.5)
+        self.assertEqual(_retry.retry_after({"Retry-After": "7"}, {"retry_after_ms": 9e9}), 60.0)
+
+    def test_retry_after_may_be_a_date(self) -> None:
+        noon, then = "Wed, 21 Oct 2015 12:00:00 GMT", "Wed, 21 Oct 2015 12:00:07 GMT"
+        for date, header, want in (
+            (noon, then, 7.0),  # of clocks that are years behind
+            (noon, "Wednesday, 21-Oct-15 12:00:07 GMT", 7.0),
+            (noon, "Wed Oct 21 12:00:07 2015", 7.0),
+            (noon, "Wed, 21 Oct 2201 12:00:00 GMT", 60.0),
+            (then, noon, 0.0),
+            ("", "Wed, 21 Oct 2201 12:00:00 GMT", 60.0),
+            ("", then, 0.0),
+            (noon, "soon", None),
+            (noon, "-7", None),
+            (noon, "", None),
+            (noon, "Wed, 99 Oct 2015 12:00:00 GMT", None),
+        ):
+            answer = httpx.Response(503, headers={"Date": date, "Retry-After": header})
+            error = _retry.error_of(answer)
+            assert error is not None
+            self.assertEqual(error.retry_after, want, (date, header))
 
     def test_failed_jobs_wait_longer_each_time(self) -> None:
         for deliveries, longest in ((1, 1000), (3, 4000), (40, 60_000)):

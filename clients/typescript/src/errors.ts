@@ -47,7 +47,7 @@ export function answerError(status: number, headers: Headers, text: string): Wei
     // not JSON, so not from a weir server
   }
   const detail = (typeof error["detail"] === "object" && error["detail"] !== null ? error["detail"] : {}) as Record<string, unknown>;
-  const retryAfterMs = askedWait(headers.get("Retry-After"), detail["retry_after_ms"]);
+  const retryAfterMs = askedWait(headers, detail["retry_after_ms"]);
   const to = status >= 300 && status < 400 ? /^https?:\/\/[^/?#]+/.exec(headers.get("Location") ?? "") : null; // in a page fetch hides it
   if (to !== null) {
     return new WeirError("unexpected_answer", status, `status ${status}: the server sends requests on to ${to[0]}: use that address`);
@@ -74,12 +74,23 @@ function passedOn(text: string): boolean {
   return reason !== undefined && !/connection failure|reset reason: overflow/.test(reason);
 }
 
-/** Prefers the milliseconds of the detail, which are scattered, to the whole seconds of the header. */
-function askedWait(header: string | null, detail: unknown): number {
+/**
+ * Prefers the milliseconds of the detail, which are scattered, to what the header says: whole seconds or, as
+ * some proxies write it, a date. That counts from the date of the answer, as the clocks may differ.
+ */
+function askedWait(headers: Headers, detail: unknown): number {
   if (typeof detail === "number" && detail > 0) {
     return Math.min(detail, maxRetryAfterMs);
   }
-  return /^\d+$/.test(header ?? "") ? Math.min(Number(header) * 1000, maxRetryAfterMs) : 0;
+  const header = headers.get("Retry-After") ?? "";
+  const ms = /^\d+$/.test(header) ? Number(header) * 1000 : (date(header) ?? 0) - (date(headers.get("Date")) ?? Date.now());
+  return Math.min(Math.max(ms, 0), maxRetryAfterMs);
+}
+
+/** A date of HTTP, in ms since 1970; undefined if text is none. */
+function date(text: string | null): number | undefined {
+  const ms = text?.endsWith(" GMT") ? Date.parse(text) : NaN; // it takes much else for a date, too
+  return Number.isNaN(ms) ? undefined : ms;
 }
 
 /** What fetch's errors say if there was no connection at all, in Node; a browser never tells. */

@@ -95,6 +95,27 @@ test("the milliseconds of the detail go before the seconds of the header", async
   assert.ok(fetch.at[1] - fetch.at[0] >= 59);
 });
 
+test("Retry-After may be a date, which counts from that of the answer", async () => {
+  const [noon, then, later] = ["Wed, 21 Oct 2015 12:00:00 GMT", "Wed, 21 Oct 2015 12:00:07 GMT", "Wed, 21 Oct 2201 12:00:00 GMT"];
+  for (const [date, header, ms] of [
+    [noon, then, 7000], // of clocks that are years behind
+    [noon, "Wednesday, 21-Oct-15 12:00:07 GMT", 7000],
+    [noon, later, 60_000],
+    [then, noon, 0],
+    ["", later, 60_000],
+    ["", then, 0],
+    [noon, "soon", 0],
+    [noon, "-7", 0],
+    [noon, "99999999999999999999", 60_000],
+  ]) {
+    const fetch = async () => refusal(503, "not_ready", { Date: date, "Retry-After": header });
+    await assert.rejects(connect({ fetch, retryMs: 0 }).topic("t"), (e) => {
+      assert.equal(e.retryAfterMs, ms, `${header} at ${date}`);
+      return e instanceof WeirError;
+    });
+  }
+});
+
 test("a call gives up when its next try would come after retryMs, and says what the server said", async () => {
   const fetch = refusing(9, () => refusal(429, "throttled", { "Retry-After": "60" }, { limit: "max_topics", max: 1 }));
   await assert.rejects(connect({ fetch, retryMs: 100 }).publish(newTopic(), 1), (e) => {

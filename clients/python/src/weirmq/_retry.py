@@ -1,4 +1,5 @@
-"""When a call is tried again, and after how long. Nothing here does I/O or reads a clock.
+"""When a call is tried again, and after how long. Nothing here does I/O, and a clock is read only for
+an answer that asks for a date and has none itself.
 
 1. An answer with 429, 503 or 507 says that nothing was done, but for a 503 of Envoy (see
    ``passed_on``). Every call is tried again, not before ``Retry-After`` and up to half as long
@@ -15,8 +16,11 @@ from __future__ import annotations
 import json
 import random
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timezone
+from email.utils import parsedate_to_datetime
 from typing import Any, Generic, TypeVar
 
 import httpx
@@ -144,7 +148,6 @@ def error_of(answer: httpx.Response) -> WeirError | None:
     """What an answer refuses with, ``None`` if it is a good one."""
     if answer.is_success:
         return None
-    header = answer.headers.get("Retry-After")
     try:
         error = json.loads(answer.content)["error"]
         code, message = error["code"], error["message"]
@@ -157,18 +160,33 @@ def error_of(answer: httpx.Response) -> WeirError | None:
         if to and (to.scheme, to.netloc) != (answer.request.url.scheme, answer.request.url.netloc):
             text = f"the server sends requests on to {to.scheme}://{to.netloc.decode()}: use that address"
         kind = PassedOn if answer.status_code == 503 and passed_on(answer.content) else Unexpected
-        return kind(answer.status_code, text, retry_after(header, {}))
-    return WeirError(code, answer.status_code, message, detail, retry_after(header, detail))
+        return kind(answer.status_code, text, retry_after(answer.headers, {}))
+    return WeirError(code, answer.status_code, message, detail, retry_after(answer.headers, detail))
 
 
-def retry_after(header: str | None, detail: Mapping[str, Any]) -> float | None:
-    """Seconds to wait: the milliseconds of the detail, before the whole seconds of the header."""
+def retry_after(headers: Mapping[str, str], detail: Mapping[str, Any]) -> float | None:
+    """Seconds to wait: the milliseconds of the detail, before what the header says, which is whole
+    seconds or, as some proxies write it, a date. That counts from the date of the answer: the clocks
+    may differ.
+    """
     ms = detail.get("retry_after_ms")
     if isinstance(ms, (int, float)) and not isinstance(ms, bool) and ms > 0:
         return min(ms / 1000, LONGEST_RETRY_AFTER)
-    if header is not None and header.isascii() and header.isdigit():
+    header = headers.get("Retry-After", "")
+    if header.isascii() and header.isdigit():
         return min(float(header), LONGEST_RETRY_AFTER)
-    return None
+    until, now = seconds_of(header), seconds_of(headers.get("Date", ""))
+    if until is None:
+        return None
+    return min(max(until - (time.time() if now is None else now), 0.0), LONGEST_RETRY_AFTER)
+
+
+def seconds_of(date: str) -> float | None:
+    """A date of HTTP, which is always one of UTC, in seconds since 1970; ``None`` if it is none."""
+    try:
+        return parsedate_to_datetime(date).replace(tzinfo=timezone.utc).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
 
 
 def body_of(answer: httpx.Response) -> dict[str, Any]:

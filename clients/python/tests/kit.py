@@ -7,6 +7,7 @@ import contextlib
 import functools
 import http.server
 import inspect
+import json
 import os
 import threading
 import time
@@ -211,6 +212,45 @@ def dripping(piece: bytes, every: float) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
         stop.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextlib.contextmanager
+def serving(answer: Callable[[str, dict[str, Any]], Any]) -> Iterator[str]:
+    """The address of a server that answers with what a function makes of the verb and the body: an
+    object, a refusal, or None for no answer at all. Several threads call it."""
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            size = int(self.headers["Content-Length"])
+            text = self.rfile.read(size)  # less if it was broken off
+            got = answer(self.path.rsplit("/", 1)[-1], json.loads(text)) if len(text) == size else None
+            if got is None:
+                self.close_connection = True
+                return
+            status, headers, body = got if isinstance(got, tuple) else (200, {}, got)
+            text = json.dumps(body).encode()
+            with contextlib.suppress(OSError):  # a worker that stops breaks its claim off
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(text))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(text)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    server.daemon_threads, server.block_on_close = True, False  # connections are kept by their clients
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # how often it looks for its end
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
         server.shutdown()
         thread.join()
         server.server_close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import importlib.resources
 import inspect
@@ -16,7 +17,7 @@ import httpx
 import kit
 
 import weirmq
-from weirmq import _calls, _http, _retry, _sse, _work
+from weirmq import _calls, _http, _retry, _sse, _threads, _work
 from weirmq._follow import Follower, SessionLost
 
 WRITTEN = (200, {}, {"first_seq": 1, "last_seq": 1, "count": 1, "head_seq": 1, "seqs": [1], "deduped": False})
@@ -304,10 +305,27 @@ class Frames(unittest.TestCase):
             self.assertEqual(parser.retry, 0.1)
 
     def test_a_frame_without_end_is_an_error(self) -> None:
+        for piece in (b"data: aaaa\n", b"aaaaaaaaaaa", b"x: aaaaaaa\n"):
+            parser = _sse.FrameParser(largest=100)
+            with self.assertRaises(weirmq.Unexpected):
+                for _ in range(20):
+                    list(parser.feed(piece))
         parser = _sse.FrameParser(largest=100)
+        self.assertEqual(sum(len(list(parser.feed(b"data: aaaa\n\n"))) for _ in range(20)), 20)
+
+    def test_an_id_that_no_header_can_hold_is_none(self) -> None:
+        (frame,) = _sse.FrameParser().feed(b"id: a\nid: b\0c\ndata: 1\n\n")
+        self.assertEqual(frame.id, "a")
+
+    def test_what_is_no_text_is_an_error(self) -> None:
         with self.assertRaises(weirmq.Unexpected):
-            for _ in range(20):
-                list(parser.feed(b"data: aaaa\n"))
+            list(_sse.FrameParser().feed(b"data: \xff\n\n"))
+
+    def test_a_hint_neither_makes_a_client_spin_nor_sends_it_away(self) -> None:
+        for hint, seconds in (("0", 0.05), ("49", 0.05), ("1500", 1.5), ("60001", 60.0), ("9" * 5000, 60.0), ("-1", None), ("soon", None)):
+            parser = _sse.FrameParser()
+            list(parser.feed(f"retry: {hint}\n".encode()))
+            self.assertEqual(parser.retry, seconds, hint[:9])
 
 
 class Following(unittest.TestCase):
@@ -371,6 +389,60 @@ class Following(unittest.TestCase):
         list(f.feed(self.frame("topic-deleted", topic="b")))
         f.ended()
         self.assertTrue(f.done)
+
+    def test_a_stream_that_ends_while_a_topic_is_there_again_is_lost(self) -> None:
+        f = self.follower()
+        list(f.feed(self.frame("topic-deleted", topic="a") + self.frame("topic-deleted", topic="b")))
+        list(f.feed(self.frame("record", "i", topic="a", to_seq=1, records=[{"$seq": 1}])))
+        with self.assertRaises(weirmq.Unreachable):
+            f.ended()
+        self.assertFalse(f.done)
+
+    def test_what_a_connection_said_of_topics_that_are_gone_counts_for_it_alone(self) -> None:
+        f = self.follower()
+        list(f.feed(self.frame("topic-deleted", "i", topic="a") + self.frame("topic-deleted", "j", topic="b")))
+        f.failed(weirmq.Unreachable("cut", sent=True))
+        f.streaming(httpx.Response(200))
+        with self.assertRaises(weirmq.Unreachable):
+            f.ended()
+
+    def test_pauses_grow_up_to_the_servers_hint_and_begin_anew_with_a_frame(self) -> None:
+        f, cut = self.follower(), weirmq.Unreachable("cut", sent=True)
+        for _ in range(20):
+            last = f.failed(cut)[1]
+        self.assertTrue(1.0 <= last <= 2.0, last)
+        list(f.feed(b"retry: 10000\n\n" + self.frame("caught-up", "i", topic="a", head_seq=3)))
+        self.assertLessEqual(f.failed(cut)[1], 0.05)
+        for _ in range(20):
+            last = f.failed(cut)[1]
+        self.assertTrue(5.0 <= last <= 10.0, last)
+        self.assertEqual(f.failed(SessionLost("server_shutting_down", "")), ([], 10.0))
+        self.assertFalse(f.needs_session)
+
+    def test_a_session_that_is_gone_needs_no_patience(self) -> None:
+        for code in ("410", "not_found"):
+            f = self.follower()
+            list(f.feed(b"retry: 60000\n\n" + self.frame("caught-up", "i", topic="a", head_seq=3)))
+            for _ in range(20):
+                last = f.failed(SessionLost(code, ""))[1]
+            self.assertLessEqual(last, 2.0)
+            self.assertTrue(f.needs_session)
+
+    def test_a_certificate_that_is_not_trusted_ends_it(self) -> None:
+        with self.assertRaises(_retry.Untrusted):
+            self.follower().failed(_retry.Untrusted("no", sent=False))
+
+    def test_a_topic_that_was_never_there_is_an_error(self) -> None:
+        f = Follower({"a": 0}, False, None, None)
+        with self.assertRaises(weirmq.WeirError):
+            f.failed(weirmq.WeirError("topic_not_found", 404, "", {"topic": "a"}))
+        with self.assertRaises(ValueError):
+            Follower({}, False, None, None)
+
+    def test_an_answer_that_is_no_session_is_unexpected(self) -> None:
+        for wid in (None, "", 7):
+            with self.assertRaises(weirmq.Unexpected):
+                Follower({"a": 0}, False, None, None).opened({"wid": wid})
 
     def test_a_refusal_ends_it(self) -> None:
         with self.assertRaises(weirmq.WeirError):
@@ -444,6 +516,51 @@ class Shelves(unittest.TestCase):
         for jobs in ((), (job(), other)):
             with self.assertRaises(ValueError):
                 _calls.settle("ack", jobs)
+
+
+class Late(unittest.TestCase):
+    """Jobs of a claim that was answered when the worker had been stopped."""
+
+    def returned(self, path: str, body: bytes | None) -> weirmq.Settled:
+        self.calls.append((path, json.loads(body or b"")))
+        return weirmq.Settled(1)
+
+    def setUp(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+
+    def check(self, summary: weirmq.WorkSummary) -> None:
+        self.assertEqual(summary, weirmq.WorkSummary(claimed=1, nacked=1))
+        ((path, body),) = self.calls
+        self.assertEqual((path, body["lease_ids"], body["started"]), ("/v0/topics/q/nack", ["lease_1"], False))
+
+    def test_an_asynchronous_worker_gives_them_back(self) -> None:
+        async def main() -> weirmq.WorkSummary:
+            async with weirmq.AsyncClient("http://127.0.0.1:1") as weir:
+
+                async def call(call: Any, **options: Any) -> Any:
+                    if not call.path.endswith("/claim"):
+                        return self.returned(call.path, call.body)
+                    worker.stop()
+                    return _calls.Claimed([job()], 0.0)
+
+                worker = weir.worker("q", print, signals=False)  # type: ignore[arg-type]
+                with mock.patch.object(weir, "_call", call):
+                    return await worker.run()
+
+        self.check(asyncio.run(main()))
+
+    def test_a_worker_of_threads_gives_them_back(self) -> None:
+        def claim(*_: Any) -> Any:
+            worker.stop()
+            return _calls.Claimed([job()], 0.0)
+
+        def call(http: Any, settings: Any, call: Any, *options: Any) -> Any:
+            return self.returned(call.path, call.body)
+
+        with weirmq.Client("http://127.0.0.1:1") as weir:
+            worker = weir.worker("q", print, signals=False)
+            with mock.patch.object(_threads.Line, "call", claim), mock.patch.object(_threads, "call_blocking", call):
+                self.check(worker.run())
 
 
 if __name__ == "__main__":

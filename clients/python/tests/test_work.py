@@ -13,10 +13,12 @@ import time
 import unittest
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import kit
 
 import weirmq
+from weirmq import _calls
 
 LEASE_MS = 1500  # short, for leases that are to end or to be extended
 
@@ -30,6 +32,7 @@ class Running:
         self._ready = threading.Event()
         self._asynchronous = test.kind is kit.Blocking
         self._topic, self._handler, self._options = topic, handler, options
+        self._url = options.pop("url", kit.URL)
         self._thread = threading.Thread(target=self._main)
         self._thread.start()
         self._ready.wait()
@@ -40,7 +43,7 @@ class Running:
             if self._asynchronous:
                 asyncio.run(self._async_main())
             else:
-                with weirmq.Client(kit.URL) as weir:
+                with weirmq.Client(self._url) as weir:
                     worker = weir.worker(self._topic, self._handler, **self._options)
                     self._stop: Callable[[], Any] = worker.stop
                     self._ready.set()
@@ -55,7 +58,7 @@ class Running:
             await asyncio.to_thread(self._handler, job)
 
         loop = asyncio.get_running_loop()
-        async with weirmq.AsyncClient(kit.URL) as weir:
+        async with weirmq.AsyncClient(self._url) as weir:
             worker = weir.worker(self._topic, handler, **self._options)
             self._stop = lambda: loop.is_closed() or loop.call_soon_threadsafe(worker.stop)
             self._ready.set()
@@ -251,6 +254,163 @@ class Working(kit.Case):
                 self.client().worker("q", print, **options)
 
 
+class Fake:
+    """A server that hands out its jobs at the first claim and then answers as its attributes say."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.jobs = [1]
+        self.claim: Callable[[], Any] = lambda: {"claimed": []}
+        self.ack: Callable[[], Any] = lambda: {"acked": 1, "skipped": []}
+        self.extend: Callable[[], Any] = lambda: {"extended": 1, "skipped": []}
+
+    def __call__(self, verb: str, body: dict[str, Any]) -> Any:
+        self.calls.append((verb, body))
+        if verb == "claim" and self.jobs:
+            jobs, self.jobs = self.jobs, []
+            return {"claimed": [{"$seq": n, "lease_id": f"lease_{n}"} for n in jobs]}
+        if verb == "claim":
+            time.sleep(0.02)  # a server waits for jobs
+            return self.claim()
+        return {"ack": self.ack, "nack": lambda: {"nacked": 1, "skipped": []}, "extend": self.extend}[verb]()
+
+    def bodies(self, verb: str) -> list[dict[str, Any]]:
+        return [body for called, body in list(self.calls) if called == verb]
+
+
+@kit.pair
+class Answers(kit.Case):
+    """Workers of a server whose answers are made up."""
+
+    def worker(self: Any, fake: Fake, handler: Callable[[weirmq.Job], Any], **options: Any) -> Running:
+        server = kit.serving(fake)
+        self.addCleanup(server.__exit__, None, None, None)
+        return Running(self, "q", handler, url=server.__enter__(), **options)
+
+    def until_lost(self: Any, job: weirmq.Job) -> None:
+        kit.eventually("the lease to be lost", lambda: job.lost)
+
+    def test_a_refused_extension_ends_the_worker_and_tells_its_handlers(self: Any) -> None:
+        fake = Fake()
+        fake.extend = lambda: kit.refusal(403, "forbidden")  # the key was changed
+        worker = self.worker(fake, self.until_lost, lease_ms=100)
+        worker.join()
+        self.assertEqual((getattr(worker.error, "code", worker.error), fake.bodies("ack")), ("forbidden", []))
+
+    def test_an_extension_that_failed_is_made_again(self: Any) -> None:
+        fake, answers = Fake(), [kit.refusal(503, "not_ready"), None, kit.refusal(500, "internal")]
+        fake.extend = lambda: answers.pop(0) if answers else {"extended": 1, "skipped": []}
+        handle = lambda job: kit.eventually("extensions", lambda: len(fake.bodies("extend")) > 4)
+        worker = self.worker(fake, handle, lease_ms=200)
+        kit.eventually("an ack", lambda: fake.bodies("ack"))
+        self.assertEqual(worker.stop(), weirmq.WorkSummary(claimed=1, acked=1))
+
+    def test_after_a_lost_connection_it_asks_for_its_leases_at_once(self: Any) -> None:
+        fake = Fake()
+        fake.claim = lambda: None
+        fake.extend = lambda: {"extended": 0, "skipped": [1]}  # the server has been restarted
+        worker = self.worker(fake, self.until_lost, lease_ms=3_600_000, concurrency=2)
+        kit.eventually("an extension", lambda: fake.bodies("extend"))
+        fake.claim = lambda: {"claimed": []}
+        self.assertEqual(worker.stop(), weirmq.WorkSummary(claimed=1, lost=1))
+        self.assertEqual(fake.bodies("ack"), [])
+
+    def test_a_claim_whose_answer_was_lost_is_followed_by_a_small_one_and_those_by_larger_ones(self: Any) -> None:
+        fake, end = Fake(), threading.Event()
+        self.addCleanup(end.set)
+        fake.jobs = []
+
+        def claim() -> Any:
+            most, made = fake.bodies("claim")[-1]["max"], sum(b["max"] for b in fake.bodies("claim")[1:-1])
+            if len(fake.bodies("claim")) == 1:
+                return None
+            return {"claimed": [{"$seq": n, "lease_id": f"lease_{n}"} for n in range(made, made + most)]}
+
+        fake.claim = claim
+        with mock.patch.object(_calls, "CALL_TIMEOUT", 3600.0):  # what a quick answer is measured by
+            worker = self.worker(fake, lambda job: end.wait(), lease_ms=86_400_000, concurrency=8)
+            kit.eventually("it holds all it may", lambda: sum(b["max"] for b in fake.bodies("claim")) == 16)
+        self.assertEqual([b["max"] for b in fake.bodies("claim")], [8, 1, 2, 4, 1])
+        end.set()
+        fake.claim = lambda: {"claimed": []}
+        worker.stop()
+
+    def test_a_refused_ack_ends_the_worker(self: Any) -> None:
+        fake = Fake()
+        fake.ack = lambda: kit.refusal(403, "forbidden")
+        worker = self.worker(fake, lambda job: None, lease_ms=3_600_000)
+        worker.join()
+        self.assertEqual((getattr(worker.error, "code", worker.error), len(fake.bodies("ack"))), ("forbidden", 1))
+
+    def test_an_ack_is_made_again_until_the_lease_has_ended(self: Any) -> None:
+        fake = Fake()
+        fake.ack = fake.extend = lambda: None
+        worker = self.worker(fake, lambda job: None, lease_ms=300)
+        kit.eventually("several tries", lambda: len(fake.bodies("ack")) > 1)
+        kit.eventually("another claim", lambda: len(fake.bodies("claim")) > 1)
+        self.assertEqual(worker.stop(), weirmq.WorkSummary(claimed=1, lost=1))
+
+    def test_a_lease_that_ends_behind_its_handler_keeps_no_worker_from_its_end(self: Any) -> None:
+        fake, acking, done, over = Fake(), threading.Event(), threading.Event(), threading.Event()
+        gone, fake.jobs = list[int](), [1, 2]
+
+        def ack() -> Any:
+            acking.set()
+            over.wait()
+            return {"acked": 1, "skipped": []}
+
+        def extend() -> Any:
+            if not done.is_set():
+                return {"extended": 2, "skipped": []}
+            gone.append(1)
+            if len(gone) == 2:  # so the first of these answers has been taken in
+                over.set()
+            return {"extended": 1, "skipped": [2]}
+
+        def handle(job: weirmq.Job) -> None:
+            if job.seq == 2:
+                acking.wait()
+                done.set()
+
+        fake.ack, fake.extend = ack, extend
+        worker = self.worker(fake, handle, concurrency=2, lease_ms=200)
+        kit.eventually("both to be settled", lambda: over.is_set())
+        self.assertEqual(worker.stop(), weirmq.WorkSummary(claimed=2, acked=1, lost=1))
+        self.assertEqual([b["seqs"] for b in fake.bodies("ack")], [[1]])
+
+    def test_an_answer_that_cannot_be_understood_ends_the_worker(self: Any) -> None:
+        for verb in ("ack", "extend"):
+            fake = Fake()
+            setattr(fake, verb, lambda: {"acked": 1, "extended": 1, "skipped": [[1]]})
+            extended = lambda job: verb == "ack" or kit.eventually("an extension", lambda: fake.bodies("extend"))
+            worker = self.worker(fake, extended, lease_ms=100 if verb == "extend" else 3_600_000)
+            worker.join()
+            self.assertIsInstance(worker.error, TypeError, verb)
+
+    def test_a_failed_job_is_delayed_as_the_worker_says_and_without_that_by_a_second(self: Any) -> None:
+        def handle(job: weirmq.Job) -> None:
+            raise ValueError("no")
+
+        for delay, least, most in ((lambda job, error: 7, 7, 7), (None, 500, 1000)):
+            fake = Fake()
+            with self.assertLogs("weirmq", "ERROR"):
+                worker = self.worker(fake, handle, delay=delay)
+                kit.eventually("a nack", lambda: fake.bodies("nack"))
+                worker.stop()
+            (nack,) = fake.bodies("nack")
+            self.assertTrue(least <= nack["delay_ms"] <= most, nack)
+
+    def test_a_handler_that_wants_an_end_gets_it_and_gives_its_job_back(self: Any) -> None:
+        def handle(job: weirmq.Job) -> None:
+            raise SystemExit(3)
+
+        fake = Fake()
+        worker = self.worker(fake, handle)
+        worker.join()
+        self.assertIsInstance(worker.error, SystemExit)
+        self.assertEqual(([b.get("started", True) for b in fake.bodies("nack")], fake.bodies("ack")), ([True], []))
+
+
 class Handlers(unittest.TestCase):
     def test_an_asynchronous_handler_ends_a_worker_of_threads_and_nothing_is_acked(self) -> None:
         async def handle(job: weirmq.Job) -> None:
@@ -289,6 +449,23 @@ class Handlers(unittest.TestCase):
 
 
 class Cancelling(unittest.TestCase):
+    def test_an_interrupted_work_gives_its_jobs_back_at_once(self) -> None:
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+        topic, begun, end = kit.name("interrupt"), threading.Event(), threading.Event()
+        self.addCleanup(end.set)
+
+        def interrupt() -> None:
+            begun.wait()
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+        with weirmq.Client(kit.URL) as weir:
+            weir.put_topic(topic, type="queue")
+            weir.publish_batch(topic, [1, 2])
+            threading.Thread(target=interrupt).start()
+            with self.assertRaises(KeyboardInterrupt):
+                weir.work(topic, lambda job: begun.set() or end.wait(), concurrency=2, lease_ms=3_600_000, signals=False)
+            self.assertEqual(sorted(j.seq for j in weir.claim(topic, max=2)), [1, 2])
+
     def test_a_cancelled_work_gives_its_jobs_back_at_once(self) -> None:
         async def main() -> None:
             async with weirmq.AsyncClient(kit.URL) as weir:

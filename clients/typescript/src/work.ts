@@ -14,7 +14,7 @@ export interface JobContext {
 
 /** What work takes. */
 export interface WorkOptions<T = unknown> {
-  /** How many handlers run at a time, 1 to 1000. Default: 1. */
+  /** How many handlers run at a time, 1 to 1000; so many jobs are in memory, and none is taken ahead, in claims of up to 8 MiB. Default: 1. */
   concurrency?: number;
   /** For how long a job is leased, in ms, 100 to 86400000; it is extended at a third of that. So long others wait for the jobs of a worker that dies. Default: 30000. */
   leaseMs?: number;

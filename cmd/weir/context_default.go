@@ -118,7 +118,10 @@ func withURLs(cmd *cobra.Command, args []string) (all []string, used *baseURL, e
 		urls = args
 	}
 	if !missing && !slices.ContainsFunc(urls, isName) {
-		return args, nil, nil
+		if cmd.Flags().Changed("context") { // a URL counts before it, but what is named has to be there
+			_, err = base(cmd)
+		}
+		return args, nil, err
 	}
 	b, err := base(cmd)
 	switch {

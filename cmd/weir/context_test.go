@@ -174,6 +174,7 @@ func TestWhatSaysTheServer(t *testing.T) {
 		"tail in --context too":                                   `flag --context: there is no context "too", did you mean two?`,
 		"tail in --context two":                                   "context two: the environment variable KEY_OF_TWO, which has its key, is not set",
 		"top a --context one http://127.0.0.1:1/b":                "context one is for names, and argument 2 is a URL",
+		"tail http://127.0.0.1:1/in --context too":                `flag --context: there is no context "too", did you mean two?`,
 		"tail --context too":                                      `flag --context: there is no context "too", did you mean two?`,
 		"topic ls --context too":                                  `flag --context: there is no context "too", did you mean two?`,
 		"publish --context too":                                   `flag --context: there is no context "too", did you mean two?`,

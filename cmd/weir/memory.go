@@ -51,6 +51,14 @@ func fitLimits(l *api.Limits, memory int64, values *settings.Values) {
 	}
 }
 
+// warnLimits says that no body has room for the largest record. An upload is no body that is bounded.
+func warnLimits(l *api.Limits, log *slog.Logger) {
+	if int64(l.MaxRecordBytes) > l.MaxBodyBytes {
+		log.Warn("max_record_bytes is more than max_body_bytes: larger records can only be lines of an upload",
+			"max_record_bytes", l.MaxRecordBytes, "max_body_bytes", l.MaxBodyBytes)
+	}
+}
+
 // fitMemory has Go collect more often near what the process may take, unless GOMEMLIMIT says when, and logs
 // what was made of it.
 func fitMemory(l *api.Limits, memory int64, log *slog.Logger) {

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/weirmq/weir/internal/api"
@@ -39,6 +42,22 @@ func TestLittleMemoryLowersWhatNobodyHasSet(t *testing.T) {
 		want.MaxInflightBytes, want.MaxBodyBytes, want.MaxRecordBytes = c.inflight*mebi, c.body*mebi, opt.Limits.MaxRecordBytes
 		if opt.Limits != want {
 			t.Errorf("%d bytes, %v: %+v\nwant %+v", c.memory, c.args, opt.Limits, want)
+		}
+	}
+}
+
+// A record that no body has room for is no mistake, as an upload has it, but hardly what is meant.
+func TestARecordThatNoBodyHoldsIsToldAtTheStart(t *testing.T) {
+	for _, c := range []struct {
+		record int
+		told   bool
+	}{{64 << 20, false}, {64<<20 + 1, true}} {
+		var log bytes.Buffer
+		l := api.DefaultLimits()
+		l.MaxRecordBytes = c.record
+		warnLimits(&l, newLog(&log, "text", slog.LevelInfo))
+		if strings.Contains(log.String(), "max_record_bytes is more than max_body_bytes") != c.told {
+			t.Errorf("records of %d bytes: %q", c.record, log.String())
 		}
 	}
 }

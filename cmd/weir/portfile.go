@@ -1,10 +1,34 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"github.com/weirmq/weir/internal/atomicfile"
 )
+
+// checkTarget refuses a path of a flag at which no file can be put, before anything is begun.
+func checkTarget(flag, path string) error {
+	if path == "" {
+		return nil
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if info, err = os.Stat(filepath.Dir(behindLinks(path))); err == nil && info.IsDir() {
+			return nil
+		}
+	}
+	switch {
+	case err != nil:
+		return &usageError{fmt.Errorf("%s: %w", flag, err)}
+	case !info.Mode().IsRegular():
+		return &usageError{fmt.Errorf("%s: %s is no regular file, so it is not replaced", flag, path)}
+	}
+	return nil
+}
 
 // writePortFile writes addr so that a reader never sees part of it.
 func writePortFile(path, addr string) error {

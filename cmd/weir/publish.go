@@ -93,6 +93,9 @@ func (o *publishOptions) load(cmd *cobra.Command) (weir.ProducerConfig, *setting
 	if o.deadline > 0 && o.delay >= o.deadline {
 		return c.Producer, values, &usageError{fmt.Errorf("--delay %s is not shorter than --deadline %s: no worker would ever begin a message", o.delay, o.deadline)}
 	}
+	if err := checkTarget("--resume", o.resume); err != nil {
+		return c.Producer, values, err
+	}
 	c.Producer.ShedWait = true // its input can wait
 	return c.Producer, values, nil
 }

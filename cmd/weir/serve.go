@@ -88,6 +88,9 @@ func (o *serveOptions) load(cmd *cobra.Command) (*settings.Values, error) {
 	if err != nil {
 		return values, &usageError{err}
 	}
+	if err := checkTarget("--port-file", o.PortFile); err != nil {
+		return values, err
+	}
 	o.Addr = listenAddress(o.host, o.port)
 	o.DiskFlush = time.Duration(o.diskFlushMS) * time.Millisecond
 	if o.Keys, err = server.LoadKeys(o.apiKeys, o.keysFile); err != nil {
@@ -189,6 +192,7 @@ func runServe(cmd *cobra.Command, hangup <-chan os.Signal) error {
 	opt.Memory = memory()
 	fitLimits(&opt.Limits, opt.Memory, values)
 	fitMemory(&opt.Limits, opt.Memory, log)
+	warnLimits(&opt.Limits, log)
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	// A second signal ends the process at once.

@@ -338,3 +338,34 @@ func TestThePageOfCommandsHasThemAll(t *testing.T) {
 		}
 	})
 }
+
+// A file that can never be written is a mistake of the command line, told before anything is begun.
+func TestAFileThatCannotBePutThereIsAUsageError(t *testing.T) {
+	dir := t.TempDir()
+	input := writeLines(t, "a")
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(filepath.Join(dir, "absent", "file"), link); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		filepath.Join(dir, "absent", "file"): "no such file or directory",
+		dir:                                  "no regular file",
+		"/dev/null":                          "no regular file",
+		filepath.Join(input, "file"):         "not a directory",
+		link:                                 "no such file or directory",
+	} {
+		data := filepath.Join(dir, "data")
+		for flag, args := range map[string][]string{
+			"--resume: ":    {"publish", "--resume", path, "file://" + data + "?topic=in", input},
+			"--port-file: ": {"serve", "--port", "0", "--data-dir", data, "--port-file", path},
+		} {
+			res := runWeir(t, "", args...)
+			if exitCode(res.err) != exitUsage || !strings.HasPrefix(res.err.Error(), flag) || !strings.Contains(res.err.Error(), want) {
+				t.Errorf("%v: %v, want %q", args, res.err, want)
+			}
+			if _, err := os.Stat(data); err == nil {
+				t.Errorf("%v began", args)
+			}
+		}
+	}
+}

@@ -359,3 +359,22 @@ func TestABackupThatCannotBePrintedHasNotFailed(t *testing.T) {
 		t.Errorf("%v, %s", err, said.String())
 	}
 }
+
+// A wrong URL or setting is not tried again: nothing but somebody mends it.
+func TestAMistakeEndsScheduledBackups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s := newSchedule(t.TempDir(), time.Hour, retention{}, slog.New(slog.DiscardHandler))
+		takes := 0
+		s.take = func(context.Context, string) error {
+			if takes++; takes > 1 {
+				cancel()
+			}
+			return &usageError{errors.New("no server")}
+		}
+		if err := s.run(ctx); !isUsage(err) || takes != 1 {
+			t.Errorf("%v after %d tries", err, takes)
+		}
+	})
+}

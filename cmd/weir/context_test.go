@@ -1,15 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirmq/weir/internal/settings"
 )
 
 // TestMain keeps the contexts of who runs the tests out of them.
@@ -190,6 +194,45 @@ func TestWhatSaysTheServer(t *testing.T) {
 		res := runWeir(t, "", strings.Fields(line)...)
 		if res.err == nil || exitCode(res.err) != exitUsage || !strings.Contains(res.err.Error(), want) || strings.Contains(res.err.Error(), "secret") {
 			t.Errorf("weir %s: %v, want %s", line, res.err, want)
+		}
+	}
+}
+
+// What a flag or the environment says counts before what the context has.
+func TestAContextFillsOnlyWhatIsMissing(t *testing.T) {
+	t.Setenv("KEY_OF_IT", "kept-key")
+	file := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, []byte("kept-key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, saved := range []savedContext{
+		{CA: "kept", TLSCert: "kept", TLSKey: "kept", KeyEnv: "KEY_OF_IT"},
+		{CA: "kept", TLSCert: "kept", TLSKey: "kept", KeyFile: file},
+	} {
+		for _, c := range []struct{ ca, cert, key, file string }{
+			{},
+			{ca: "mine", cert: "mine", key: "mine"},
+			{file: "mine"},
+		} {
+			cmd := &cobra.Command{}
+			cmd.SetContext(t.Context())
+			withBase(cmd, &baseURL{where: "context it", saved: &saved})
+			ca, cert, tlsKey, key, keyFile := c.ca, c.cert, c.cert, c.key, c.file
+			if err := fillFromContext(cmd, settings.Fields{"ca": &ca, "tls-cert": &cert, "tls-key": &tlsKey, "api-key": &key, "api-key-file": &keyFile}); err != nil {
+				t.Fatal(err)
+			}
+			wantKey, wantFile := c.key, c.file
+			if c.key == "" && c.file == "" {
+				wantFile = saved.KeyFile
+				if saved.KeyEnv != "" {
+					wantKey = "kept-key"
+				}
+			}
+			got := []string{ca, cert, tlsKey, key, keyFile}
+			want := []string{cmp.Or(c.ca, "kept"), cmp.Or(c.cert, "kept"), cmp.Or(c.cert, "kept"), wantKey, wantFile}
+			if !slices.Equal(got, want) {
+				t.Errorf("%+v of %+v: %q, want %q", c, saved, got, want)
+			}
 		}
 	}
 }

@@ -275,6 +275,15 @@ func TestAPlaceIsOfItsStreamAndInputAlone(t *testing.T) {
 	if res.err == nil || !strings.Contains(res.err.Error(), `belongs to stream "in", the URL names "other"`) {
 		t.Errorf("another stream gave %v", res.err)
 	}
+	if err := os.WriteFile(place, []byte(strings.Replace(readFile(t, place), `"format":1`, `"format":2`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if res := runWeir(t, "", args...); res.err == nil || !strings.Contains(res.err.Error(), "did not write this file") {
+		t.Errorf("a file of a later version gave %v", res.err)
+	}
+	if err := os.WriteFile(place, []byte(strings.Replace(readFile(t, place), `"format":2`, `"format":1`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(path, []byte("a\nc\nd\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -283,6 +292,79 @@ func TestAPlaceIsOfItsStreamAndInputAlone(t *testing.T) {
 	}
 	if in, other := f.data("in"), f.topics["other"]; len(in) != 2 || other != nil && len(other.records) > 0 {
 		t.Errorf("stored %v and %v", in, other)
+	}
+}
+
+// What the server refuses is not stored: the next run need not doubt it, and the summary says that not all is sent.
+func TestARefusedWriteLeavesNoDoubt(t *testing.T) {
+	f := newFakeServer(t)
+	f.refuse = "no"
+	place := filepath.Join(t.TempDir(), "place")
+	res := runWeir(t, "", "publish", "--resume", place, "--json", f.URL+"/in", writeLines(t, "a", "no"))
+	if text := readFile(t, place); res.err == nil || strings.Contains(text, "sending") || !strings.Contains(text, `"records":1`) {
+		t.Errorf("%v left the place %s", res.err, text)
+	}
+	if !strings.Contains(res.stdout, `"published":1,`) || !strings.Contains(res.stdout, `"complete":false`) {
+		t.Errorf("summary %s", res.stdout)
+	}
+}
+
+// A write whose answer was lost had more records than the input has by now.
+func TestAnInputThatHasShrunkIsNotTheSame(t *testing.T) {
+	f := newFakeServer(t)
+	lost := false
+	f.fault = func(verb string) fault {
+		switch {
+		case verb != "POST":
+			return faultNone
+		case lost:
+			return faultDrop
+		}
+		lost = true
+		return faultLoseAnswer
+	}
+	path, place := writeLines(t, "a", "b", "c"), filepath.Join(t.TempDir(), "place")
+	args := []string{"publish", "--resume", place, f.URL + "/in", path}
+	if res := runWeir(t, "", append(args, "--give-up", "50ms")...); res.err == nil {
+		t.Fatal("publish succeeded although nobody answered")
+	}
+	f.setFault(func(string) fault { return faultNone })
+	if err := os.WriteFile(path, []byte("a\nb\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	res := runWeir(t, "", args...)
+	if res.err == nil || !strings.Contains(res.err.Error(), "the interrupted write had 3 records and the input has only 2 left") {
+		t.Errorf("an input that has shrunk gave %v", res.err)
+	}
+}
+
+func TestAWriteEndsAtAMebibyte(t *testing.T) {
+	size := func(n int) inputRecord { return inputRecord{data: make([]byte, n)} }
+	for _, c := range []struct {
+		records []inputRecord
+		n       int
+	}{
+		{[]inputRecord{size(1 << 19), size(1 << 19), size(1)}, 2},
+		{[]inputRecord{size(1<<20 + 1), size(1)}, 1}, // alone
+		{[]inputRecord{size(1), size(1), size(1), size(1)}, 3},
+	} {
+		if n := batchLen(c.records, 3); n != c.n {
+			t.Errorf("%d records in a write, want %d", n, c.n)
+		}
+	}
+}
+
+func TestABatchIsSentAgainIfAllThatFailedMayBe(t *testing.T) {
+	for _, c := range []struct {
+		errs  []error
+		again bool
+	}{
+		{[]error{nil, backend.ErrUnavailable}, true},
+		{[]error{backend.ErrUnavailable, backend.ErrTooLarge}, false},
+	} {
+		if got := retryable(&weir.BatchError{Errs: c.errs}); got != c.again {
+			t.Errorf("%v is sent again: %v", c.errs, got)
+		}
 	}
 }
 

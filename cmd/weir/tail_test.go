@@ -1,8 +1,12 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/open"
 )
 
 func TestTailPrintsOneLinePerRecord(t *testing.T) {
@@ -35,6 +39,48 @@ func TestTailShowsTheLastRecordsAsJSON(t *testing.T) {
 	f.add("log", `"a"`, `"b <"`, `"c"`)
 	res := runWeir(t, "", "tail", f.URL+"/log", "-n", "2", "--no-follow", "--json")
 	if res.err != nil || res.stdout != "{\"$seq\":2,\"$ts\":1,\"data\":\"b <\"}\n{\"$seq\":3,\"$ts\":1,\"data\":\"c\"}\n" {
+		t.Errorf("printed %q, %v", res.stdout, res.err)
+	}
+}
+
+func TestTailOfMoreThanOneReadPrintsAll(t *testing.T) {
+	f := newFakeServer(t)
+	lines, quoted := numbered(2300)
+	f.add("log", quoted...)
+	url := "file://" + t.TempDir() + "?topic=in"
+	if res := runWeir(t, strings.Join(lines, "\n"), "publish", url); res.err != nil {
+		t.Fatal(res.err)
+	}
+	for _, url := range []string{f.URL + "/log", url} {
+		for _, c := range []struct {
+			args  []string
+			print []string
+		}{
+			{[]string{"--from", "0"}, lines},
+			{[]string{"--from", "0", "--count", "1500"}, lines[:1500]},
+			{[]string{"--last", "1200"}, lines[1100:]},
+			{[]string{"--last", "3000"}, lines}, // more than there are
+		} {
+			res := runWeir(t, "", append([]string{"tail", url, "--no-follow"}, c.args...)...)
+			if res.err != nil || res.stdout != strings.Join(c.print, "\n")+"\n" {
+				t.Errorf("%s %v: %d lines, %v, want %d", url, c.args, strings.Count(res.stdout, "\n"), res.err, len(c.print))
+			}
+		}
+	}
+}
+
+func TestAPayloadThatIsNoTextIsBase64InJSON(t *testing.T) {
+	url := "file://" + t.TempDir() + "?topic=in"
+	s, err := open.URL(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Backend().Append(t.Context(), []backend.Message{{Data: []byte("\xff\x00")}})
+	if err := errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	res := runWeir(t, "", "tail", url, "--from", "0", "--no-follow", "--json")
+	if res.err != nil || !strings.Contains(res.stdout, `"data_base64":"/wA="`) || strings.Contains(res.stdout, `"data":`) {
 		t.Errorf("printed %q, %v", res.stdout, res.err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -115,7 +116,8 @@ func readFile(t *testing.T, path string) string {
 
 func TestWorkGivesPayloadAndEnvironmentAndAcksOnZero(t *testing.T) {
 	f := newFakeServer(t)
-	dir := t.TempDir()
+	dir, payloads := t.TempDir(), t.TempDir()
+	t.Setenv("TMPDIR", payloads)
 	f.add("jobs", `"a \"text\"\nof two lines"`, `{"n": 1}`)
 	res := runWeir(t, "", "work", f.URL+"/jobs", "--until-empty", "50ms", "--json", "--workers", "2", "--",
 		"sh", "-c", `cat > `+dir+`/$WEIR_SEQ; echo "$WEIR_TOPIC $WEIR_DELIVERIES $WEIR_TAG $WEIR_META" >> `+dir+`/env.$WEIR_SEQ`)
@@ -136,6 +138,25 @@ func TestWorkGivesPayloadAndEnvironmentAndAcksOnZero(t *testing.T) {
 	}
 	if left := f.data("jobs"); len(left) > 0 {
 		t.Errorf("left in the queue: %v", left)
+	}
+	if left, err := os.ReadDir(payloads); err != nil || len(left) > 0 {
+		t.Errorf("left in the folder of temporary files: %v, %v", left, err)
+	}
+}
+
+// The child has what is printed: it is nobody's business how long that stays open.
+func TestACommandThatLeavesAChildHasSucceeded(t *testing.T) {
+	f := newFakeServer(t)
+	child := filepath.Join(t.TempDir(), "child")
+	t.Cleanup(func() {
+		if pid, err := strconv.Atoi(strings.TrimSpace(readFile(t, child))); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
+	f.add("jobs", `"a"`)
+	res := runWeir(t, "", "work", f.URL+"/jobs", "--until-empty", "50ms", "--json", "--", "sh", "-c", "sleep 300 & echo $! > "+child)
+	if res.err != nil || !strings.Contains(res.stdout, `"acked":1,"nacked":0`) {
+		t.Errorf("%v, summary %s", res.err, res.stdout)
 	}
 }
 

@@ -201,7 +201,14 @@ class Follower<T> {
       this.#error(content(frame) as StreamError);
       return;
     }
+    const whole = wholeEvents.get(frame.event);
+    if (whole === undefined) {
+      return;
+    }
     const e = fromWire(content(frame)) as StreamEvent<T>;
+    if (typeof e.topic !== "string" || !whole(e)) {
+      throw new WeirError("unexpected_answer", 200, `an event "${frame.event}" of the stream is not what /v0 says`);
+    }
     const at = this.at.get(e.topic);
     if (at === undefined || at === "tail") {
       return;
@@ -275,12 +282,30 @@ interface StreamEvent<T> extends Tombstone {
   records: TopicRecord<T>[];
 }
 
-function content(frame: Frame): unknown {
+/** For each event that is known, whether one has what is read of it: a position that is none would be sent on. */
+const wholeEvents = new Map<string, (e: StreamEvent<unknown>) => boolean>([
+  ["record", (e) => isSeq(e.toSeq) && Array.isArray(e.records) && e.records.every((r) => isSeq(r?.seq))],
+  ["tombstone", (e) => isSeq(e.gapTo) && isSeq(e.earliestSeq)],
+  ["caught-up", (e) => isSeq(e.headSeq)],
+  ["topic-deleted", () => true],
+]);
+
+function isSeq(value: unknown): boolean {
+  return typeof value === "number" || typeof value === "bigint";
+}
+
+function content(frame: Frame): object {
+  let value: unknown;
+  let cause: unknown;
   try {
-    return parse(frame.data);
-  } catch (cause) {
-    throw new WeirError("unexpected_answer", 200, `an event "${frame.event}" of the stream is not JSON`, { cause });
+    value = parse(frame.data);
+  } catch (e) {
+    cause = e;
   }
+  if (typeof value !== "object" || value === null) {
+    throw new WeirError("unexpected_answer", 200, `an event "${frame.event}" of the stream is no JSON object`, { cause });
+  }
+  return value;
 }
 
 function sessionLost(): WeirError {

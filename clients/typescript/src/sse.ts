@@ -1,3 +1,5 @@
+import { WeirError } from "./errors.js";
+
 /** One server-sent event. */
 export interface Frame {
   /** Empty if it has none. */
@@ -21,7 +23,7 @@ export class FrameReader {
   #data: string[] = [];
   #size = 0;
 
-  /** Takes a piece of the stream and returns the events that end in it. Throws a RangeError for one without end. */
+  /** Takes a piece of the stream and returns the events that end in it. Throws a WeirError for one without end. */
   push(bytes: Uint8Array): Frame[] {
     const text = this.#decoder.decode(bytes, { stream: true });
     const frames: Frame[] = [];
@@ -40,7 +42,7 @@ export class FrameReader {
     }
     this.#line += text.slice(from);
     if (this.#line.length + this.#size > maxChars) {
-      throw new RangeError(`an event of the stream has more than ${maxChars} characters`);
+      throw new WeirError("unexpected_answer", 200, `an event of the stream has more than ${maxChars} characters`);
     }
     return frames;
   }

@@ -141,6 +141,19 @@ test("a session that is another key's by now, as after a change of its rights, i
   await events.return();
 });
 
+test("an event that is not what the API says is an error of the call, and one of a later server is left out", async () => {
+  const wrong = ["null", "7", "[]", "{", '{"topic":"t"}', '{"topic":"t","to_seq":1,"records":[null]}', '{"topic":"t","to_seq":"1","records":[]}', '{"topic":"t","gap_from":1}'];
+  const cases = ["record", "tombstone", "caught-up"].flatMap((event) => wrong.map((data) => [event, data]));
+  for (const [event, data] of [...cases, ["topic-deleted", "null"], ["error", "null"]]) {
+    const fetch = async (_input, init) =>
+      new Response(init.method === "POST" ? '{"wid":"w"}' : `event: novelty\ndata: ${data}\n\nid: i\nevent: ${event}\ndata: ${data}\n\n`);
+    await assert.rejects(connect({ fetch }).follow("t").next(), (e) => {
+      assert.deepEqual([e.name, e.code], ["WeirError", "unexpected_answer"], `${event} ${data}: ${e.stack}`);
+      return true;
+    });
+  }
+});
+
 test("a stream that is refused at once ends the follow", async () => {
   const topic = newTopic();
   await publish(topic, 1);

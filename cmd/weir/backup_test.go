@@ -450,15 +450,3 @@ func TestALinkToADirectoryStaysOne(t *testing.T) {
 		}
 	}
 }
-
-func TestRestoreRefusesWhatIsForACopyOrNamedTwice(t *testing.T) {
-	for want, args := range map[string][]string{
-		"--at and --dry-run are for a copy": {"restore", t.TempDir(), t.TempDir(), "--at", "2026-11-30T12:00:00Z"},
-		"--at and --dry-run":                {"restore", t.TempDir(), t.TempDir(), "--dry-run"},
-		"the data directory is named twice": {"restore", t.TempDir(), t.TempDir(), "--data-dir", t.TempDir()},
-	} {
-		if res := runWeir(t, "", args...); exitCode(res.err) != exitUsage || !strings.HasPrefix(res.err.Error(), want) {
-			t.Errorf("weir %v: %v, want %s", args, res.err, want)
-		}
-	}
-}

@@ -163,6 +163,8 @@ func TestFlagsThatExcludeEachOther(t *testing.T) {
 		"backup --keep 24h http://127.0.0.1:1 x":                        "flag --keep is for backups that are made again and again; add --every",
 		"backup --metrics :0 http://127.0.0.1:1 x":                      "add --every",
 		"restore file:///nosuch a --data-dir b":                         "named twice",
+		"restore /nosuch a --at 2026-11-30T12:00:00Z":                   "--at and --dry-run are for a copy",
+		"restore /nosuch a --dry-run":                                   "--at and --dry-run are for a copy",
 		"restore file:///nosuch a --at=":                                `flag --at: "" is not a point: it is empty`,
 		"serve --standby --port 0 --data-dir /dev/null/a":               "need the copy that --replica names",
 		"publish --type log file:///tmp/x?topic=a":                      "--type log",

@@ -173,12 +173,13 @@ class Follower<T> {
         }
         throw transportError(new Error("the stream ended"));
       }
-      for (const frame of frames.push(bytes)) {
+      const whole = frames.push(bytes);
+      this.#retryMs = frames.retryMs || this.#retryMs; // of the end of the stream, too, which throws
+      for (const frame of whole) {
         yield* this.#deliver(frame, gone);
         this.#lastId = frame.id || this.#lastId;
         this.#tries = 0;
       }
-      this.#retryMs = frames.retryMs || this.#retryMs;
     }
   }
 

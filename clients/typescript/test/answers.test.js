@@ -29,8 +29,9 @@ async function work(fetch, handler, done, options = {}) {
   const stop = new AbortController();
   const told = [];
   const onError = (e) => told.push(e.code ?? e.message);
-  const working = connect({ fetch }).work("q", handler, { signal: stop.signal, onError, ...options }).catch((e) => e);
-  await Promise.race([working, eventually("what it waits for", () => done(told))]);
+  let ended = false;
+  const working = connect({ fetch }).work("q", handler, { signal: stop.signal, onError, ...options }).catch((e) => e).finally(() => (ended = true));
+  await eventually("what it waits for", () => ended || done(told));
   stop.abort();
   return [await working, told];
 }

@@ -362,7 +362,7 @@ func TestABackupThatCannotBePrintedHasNotFailed(t *testing.T) {
 
 // A wrong URL or setting is not tried again: nothing but somebody mends it.
 func TestAMistakeEndsScheduledBackups(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		s := newSchedule(t.TempDir(), time.Hour, retention{}, slog.New(slog.DiscardHandler))

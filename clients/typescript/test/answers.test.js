@@ -43,6 +43,13 @@ test("a server that does not wait is not asked in a busy loop", async () => {
   assert.ok(third - first >= 395, `three claims within ${third - first} ms`);
 });
 
+test("a claim that fails is made again after longer and longer", async () => {
+  const fetch = made(0, { claim: () => refusal(500, "internal") });
+  await work(fetch, () => {}, () => fetch.sent.length === 4);
+  const [first, , , fourth] = fetch.sent.map(([, , at]) => at);
+  assert.ok(fourth - first >= 170, `four claims within ${fourth - first} ms`); // 25, 50 and 100 at least
+});
+
 test("a job that its ack skips is lost, not done", async () => {
   const fetch = made(2, { ack: () => ({ acked: 1, skipped: [2] }) });
   const [summary, told] = await work(fetch, () => {}, () => fetch.bodies("ack").length > 0, { concurrency: 2 });

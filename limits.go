@@ -68,7 +68,7 @@ func timeoutOf(d *Delivery, pool time.Duration) time.Duration {
 		return pool
 	}
 	ms, _ := strconv.ParseInt(text, 10, 64)
-	if own := time.Duration(min(ms, longestTimeout.Milliseconds())) * time.Millisecond; own > 0 && (pool == 0 || own < pool) {
+	if own := time.Duration(min(max(ms, 0), longestTimeout.Milliseconds())) * time.Millisecond; own > 0 && (pool == 0 || own < pool) {
 		return own
 	}
 	return pool

@@ -24,9 +24,13 @@ func TestTheStricterLimitHolds(t *testing.T) {
 			t.Errorf("a timeout of %q and of the pool %d ms: %s, want %d ms", c.header, c.pool, got, c.want)
 		}
 	}
-	// More milliseconds than a time.Duration holds are no short timeout.
+	// More milliseconds than a time.Duration holds, on either side of 0, are no short timeout.
 	d := &Delivery{Headers: map[string]string{backend.HeaderTimeout: "18446744073710"}}
 	if got := timeoutOf(d, 0); got < 24*time.Hour {
 		t.Errorf("the longest of timeouts is %s", got)
+	}
+	d.Headers[backend.HeaderTimeout] = "-18446744073709"
+	if got := timeoutOf(d, 0); got != 0 {
+		t.Errorf("a timeout far below 0 is %s", got)
 	}
 }

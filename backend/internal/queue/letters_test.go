@@ -502,3 +502,25 @@ func TestAPurgeFromTheMiddleLooksAtWhatItRemoves(t *testing.T) {
 		t.Errorf("%d letters are left; to purge 500, %d were looked at", len(s.letters), s.looked)
 	}
 }
+
+// More letters than one read brings are listed, each once, in their order.
+func TestAListGoesOnBehindWhatOneReadBrings(t *testing.T) {
+	everywhere(t, func(t *testing.T, h *host) {
+		b := h.open(fresh())
+		const many = 1200
+		for range many / 400 {
+			if _, err := b.Append(t.Context(), slices.Repeat([]backend.Message{{Data: []byte("x")}}, 400)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list, err := b.List(t.Context(), b.Info().Stream, "", many+100) // any topic can be read as one of letters
+		if err != nil || len(list) != many {
+			t.Fatalf("%d letters, %v; want %d", len(list), err, many)
+		}
+		for i, l := range list {
+			if l.ID != fmt.Sprint(i+1) {
+				t.Fatalf("letter %d is %s", i+1, l.ID)
+			}
+		}
+	})
+}

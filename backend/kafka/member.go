@@ -382,9 +382,7 @@ func (m *member) say(ctx context.Context, list []*held, says int8) (lost []strin
 		if failure != nil {
 			err = failure
 		}
-		for _, a := range failed {
-			lost = append(lost, idOf(a.partition, a.offset))
-		}
+		lost = append(lost, idsOf(failed)...)
 		switch {
 		case says == saysRenew:
 		case failure == nil, errors.Is(failure, backend.ErrOutcomeUnknown):
@@ -394,6 +392,15 @@ func (m *member) say(ctx context.Context, list []*held, says int8) (lost []strin
 		}
 	}
 	return lost, err
+}
+
+// idsOf returns the IDs of what acknowledgements are of.
+func idsOf(acks []ack) []string {
+	ids := make([]string, len(acks))
+	for i, a := range acks {
+		ids[i] = idOf(a.partition, a.offset)
+	}
+	return ids
 }
 
 // renew keeps the broker from giving records to others, and forgets those that it has

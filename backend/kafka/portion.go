@@ -99,19 +99,12 @@ func sizeOfAnswer(resp *kmsg.ShareFetchResponse) (records, size int) {
 func (s *session) renew() {
 	shelf := s.m.b.held
 	list := shelf.heldBy(s)
-	acks := make([]ack, len(list))
-	for i, h := range list {
-		acks[i] = ack{h.record.Partition, h.record.Offset, saysRenew}
-	}
+	acks, _ := s.acksOf(list, saysRenew)
 	gone, err := s.sendEach(acks)
 	if err != nil {
 		return // with a session that has ended, its records are gone already
 	}
-	lost := make([]string, len(gone))
-	for i, a := range gone {
-		lost[i] = idOf(a.partition, a.offset)
-	}
-	shelf.takeLost(list, lost)
+	shelf.takeLost(list, idsOf(gone))
 }
 
 // heldBy returns what was acquired from a broker.

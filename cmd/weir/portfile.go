@@ -15,17 +15,15 @@ func checkTarget(flag, path string) error {
 	if path == "" {
 		return nil
 	}
-	info, err := os.Stat(path)
+	_, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if info, err = os.Stat(filepath.Dir(behindLinks(path))); err == nil && info.IsDir() {
-			return nil
-		}
+		_, err = os.Stat(filepath.Dir(behindLinks(path)))
 	}
-	switch {
-	case err != nil:
+	if err == nil {
+		err = atomicfile.Replaceable(path)
+	}
+	if err != nil {
 		return &usageError{fmt.Errorf("%s: %w", flag, err)}
-	case !info.Mode().IsRegular():
-		return &usageError{fmt.Errorf("%s: %s is no regular file, so it is not replaced", flag, path)}
 	}
 	return nil
 }

@@ -47,6 +47,15 @@ func Clean(path string) error {
 	return err
 }
 
+// Replaceable returns an error if something other than a regular file is at path. A device or a FIFO
+// would be gone from the machine, and its readers would wait for ever.
+func Replaceable(path string) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file, so it is not replaced", path)
+	}
+	return nil
+}
+
 // steps are the calls that tests have fail.
 type steps struct {
 	put     func(f *os.File, text []byte) error // writes and syncs
@@ -60,9 +69,8 @@ var (
 )
 
 func (s steps) write(path string, text []byte, keep bool) error {
-	// A device or a FIFO would be gone from the machine, and its readers would wait for ever.
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file, so it is not replaced", path)
+	if err := Replaceable(path); err != nil {
+		return err
 	}
 	dir := filepath.Dir(path)
 	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+temporary+"*") // with mode 0600

@@ -18,24 +18,39 @@ import (
 	"github.com/weirmq/weir/tests/weirtest"
 )
 
-// The workers that docs/WORKERS.md shows do their jobs, and ask for no others meanwhile.
-func TestAWorkerOfTheDocsWaitsWithoutSpinning(t *testing.T) {
-	page, err := os.ReadFile("../../docs/WORKERS.md")
+// docsOfWorkers returns docs/WORKERS.md, and what it has on producers.
+func docsOfWorkers(t *testing.T) (page, producers string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/WORKERS.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, producers, _ = strings.Cut(string(text), "\n## Producers\n")
+	return string(text), producers
+}
+
+// programIn returns the first program in a language that a text of the docs shows.
+func programIn(t *testing.T, text, language string) string {
+	t.Helper()
+	m := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(text)
+	if m == nil {
+		t.Fatalf("the page has no such program in %s", language)
+	}
+	return m[1]
+}
+
+// The workers that docs/WORKERS.md shows do their jobs, and ask for no others meanwhile.
+func TestAWorkerOfTheDocsWaitsWithoutSpinning(t *testing.T) {
+	page, _ := docsOfWorkers(t)
 	for language, program := range map[string]string{"python": "python3", "sh": "sh"} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
-			m := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindSubmatch(page)
-			if m == nil {
-				t.Fatal("the page has no such worker")
-			}
-			if n := strings.Count(string(m[1]), "\n"); n > 24 {
+			text := programIn(t, page, language)
+			if n := strings.Count(text, "\n"); n > 24 {
 				t.Errorf("the worker has %d lines", n)
 			}
 			file := filepath.Join(t.TempDir(), "worker")
-			if err := os.WriteFile(file, m[1], 0o600); err != nil {
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			s := weirtest.Start(t, weirtest.Options{})
@@ -59,11 +74,11 @@ func TestAWorkerOfTheDocsWaitsWithoutSpinning(t *testing.T) {
 				}
 			}()
 			weirtest.Eventually(t, "the worker says why nothing comes", func() bool { return strings.Contains(out.String(), `topic \"mails\" does not exist`) })
-			create := regexp.MustCompile(`(?m)^    weir (topic create .*)http://127.0.0.1:4000/mails$`).FindSubmatch(page)
+			create := regexp.MustCompile(`(?m)^    weir (topic create .*)http://127.0.0.1:4000/mails$`).FindStringSubmatch(page)
 			if create == nil {
 				t.Fatal("the page does not create the queue")
 			}
-			must(t, append(strings.Fields(string(create[1])), s.URL+"/mails")...)
+			must(t, append(strings.Fields(create[1]), s.URL+"/mails")...)
 			for i := range 2 {
 				send(t, "POST", queue, fmt.Sprintf(`{"records":[{"data":{"mail":%d}}]}`, i))
 				weirtest.Eventually(t, "the job to be done", func() bool {
@@ -84,11 +99,7 @@ func TestAWorkerOfTheDocsWaitsWithoutSpinning(t *testing.T) {
 
 // The producers that docs/WORKERS.md shows store each line once, whatever becomes of answers and server.
 func TestAProducerOfTheDocsStoresEachLineOnce(t *testing.T) {
-	page, err := os.ReadFile("../../docs/WORKERS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, text, _ := strings.Cut(string(page), "\n## Producers\n")
+	_, producers := docsOfWorkers(t)
 	lines := make([]string, 1200) // two batches of a body of lines
 	for i := range lines {
 		lines[i] = fmt.Sprintf(`{"mail":%d}`, i)
@@ -96,16 +107,13 @@ func TestAProducerOfTheDocsStoresEachLineOnce(t *testing.T) {
 	for language, program := range map[string]string{"python": "python3", "sh": "sh"} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
-			m := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(text)
-			if m == nil {
-				t.Fatal("the page has no such producer")
-			}
+			text := programIn(t, producers, language)
 			s := weirtest.Start(t, weirtest.Options{Stays: true})
 			must(t, "topic", "create", "--type", "queue", s.URL+"/mails")
 			between := link.NewProxy(t, s.Addr)
 			dir := t.TempDir()
 			file := filepath.Join(dir, "producer")
-			if err := os.WriteFile(file, []byte(strings.ReplaceAll(m[1], "127.0.0.1:4000", between.Addr())), 0o600); err != nil {
+			if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "127.0.0.1:4000", between.Addr())), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			input := strings.Join(lines, "\n") + "\n"
@@ -153,15 +161,8 @@ func TestAProducerOfTheDocsStoresEachLineOnce(t *testing.T) {
 // What refuses a write may be a proxy, whose Retry-After is a date.
 func TestTheProducerOfTheDocsInPythonTakesARetryAfterOfAnyForm(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/WORKERS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, text, _ := strings.Cut(string(page), "\n## Producers\n")
-	program := regexp.MustCompile("(?s)```python\n(.*?)```").FindStringSubmatch(text)
-	if program == nil {
-		t.Fatal("the page has no such producer")
-	}
+	_, producers := docsOfWorkers(t)
+	program := programIn(t, producers, "python")
 	refusals := []string{"Wed, 21 Oct 2015 07:28:00 GMT", "0"}
 	var mu sync.Mutex
 	var keys []string
@@ -176,7 +177,7 @@ func TestTheProducerOfTheDocsInPythonTakesARetryAfterOfAnyForm(t *testing.T) {
 		_, _ = io.WriteString(w, `{"first_seq":1}`)
 	}))
 	defer srv.Close()
-	producer := exec.Command("python3", "-c", program[1], srv.URL+"/v0/topics/mails")
+	producer := exec.Command("python3", "-c", program, srv.URL+"/v0/topics/mails")
 	producer.Stdin = strings.NewReader("a\n")
 	if out, err := producer.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -51,8 +51,7 @@ var (
 	nginx = proxy{runNginx, 1 << 20, 3 << 20, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	// Caddy reads up to 256 KiB of a refused body; of a larger one a client may see the end of
 	// its connection only.
-	caddy = proxy{runCaddy, 64 << 10, 128 << 10, http.DefaultClient}
-	// HAProxy passes the refusal on while the body is still coming.
+	caddy   = proxy{runCaddy, 64 << 10, 128 << 10, http.DefaultClient}
 	haproxy = proxy{runHAProxy, 64 << 10, 128 << 10, http.DefaultClient}
 )
 
@@ -66,11 +65,7 @@ func runNginx(t *testing.T, site, addr, dir string) *exec.Cmd {
 	}
 	conf := filepath.Join(dir, "nginx.conf")
 	write(t, conf, fmt.Sprintf("daemon off;\nmaster_process off;\npid %s/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n%s%s}\n", dir, temp, site))
-	program, err := exec.LookPath("nginx")
-	if err != nil {
-		program = "/usr/sbin/nginx" // of Debian, where it is not in everybody's PATH
-	}
-	return exec.Command(program, "-p", dir, "-c", conf, "-e", "stderr")
+	return exec.Command(daemon("nginx"), "-p", dir, "-c", conf, "-e", "stderr")
 }
 
 func runCaddy(t *testing.T, text, addr, dir string) *exec.Cmd {
@@ -92,11 +87,16 @@ func runHAProxy(t *testing.T, site, addr, dir string) *exec.Cmd {
 	site = regexp.MustCompile(`bind :443 .*`).ReplaceAllString(site, "bind "+addr)
 	conf := filepath.Join(dir, "haproxy.cfg")
 	write(t, conf, site)
-	program, err := exec.LookPath("haproxy")
+	return exec.Command(daemon("haproxy"), "-db", "-f", conf)
+}
+
+// daemon is the path of a program that Debian has where not everybody's PATH leads.
+func daemon(name string) string {
+	program, err := exec.LookPath(name)
 	if err != nil {
-		program = "/usr/sbin/haproxy" // of Debian, where it is not in everybody's PATH
+		program = "/usr/sbin/" + name
 	}
-	return exec.Command(program, "-db", "-f", conf)
+	return program
 }
 
 // newProxied starts a proxy with a site of deploy/proxies.
